@@ -1,0 +1,194 @@
+package wire
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Kind says what an envelope is.
+type Kind uint8
+
+const (
+	Invalid      Kind = iota // not classified
+	Request                  // method and id
+	Notification             // method without id, or with "id":null, which no answer could name
+	Response                 // id and a result or an error
+	Ack                      // {"ack":ID}: a request was accepted and its handler is about to run
+)
+
+func (k Kind) String() string {
+	return [...]string{"invalid", "request", "notification", "response", "ack"}[k]
+}
+
+// Span is a half-open range of an envelope's bytes; the zero value means absent.
+type Span struct{ Start, End int }
+
+// Present reports whether the member was there.
+func (s Span) Present() bool { return s.End > 0 }
+
+// Envelope is one scanned JSON-RPC object: its bytes, and where the members stand that a relay needs. All
+// accessors return slices of Raw, nil when absent; string members keep their quotes and escapes. Scan fills
+// it; the zero value is an empty envelope. An Envelope may be reused for the next Scan.
+type Envelope struct {
+	Raw  []byte
+	Kind Kind
+
+	id, method, params, result, errObj Span
+	session, timeout, ack              Span
+
+	// One level into params.
+	name, uri, arguments, meta, requestID, token Span
+	// One level into params._meta.
+	metaToken, metaProtocol, metaCapabilities, metaClient, metaLogLevel Span
+
+	nullID bool
+}
+
+func (e *Envelope) at(s Span) []byte {
+	if s.End == 0 {
+		return nil
+	}
+	return e.Raw[s.Start:s.End:s.End]
+}
+
+// ID is the raw id: a string with its quotes, or a number with its digits.
+func (e *Envelope) ID() []byte { return e.at(e.id) }
+
+// NullID reports an id of null, which makes a request a notification of unknown kind.
+func (e *Envelope) NullID() bool { return e.nullID }
+
+// RawMethod is the method with its quotes.
+func (e *Envelope) RawMethod() []byte { return e.at(e.method) }
+
+// Method is the method without quotes, escapes resolved. It allocates only when there are escapes.
+func (e *Envelope) Method() []byte { return Unquote(e.at(e.method)) }
+
+// Params, Result and Error are the raw values.
+func (e *Envelope) Params() []byte { return e.at(e.params) }
+func (e *Envelope) Result() []byte { return e.at(e.result) }
+func (e *Envelope) Error() []byte  { return e.at(e.errObj) }
+
+// Session is the host's session number; absent or malformed is 0.
+func (e *Envelope) Session() uint64 { n, _ := ParseUint(e.at(e.session)); return n }
+
+// TimeoutMS is for how long the answer is still wanted, in milliseconds; 0 means no limit was given.
+func (e *Envelope) TimeoutMS() uint64 { n, _ := ParseUint(e.at(e.timeout)); return n }
+
+// WantsAck reports a request with "ack":true.
+func (e *Envelope) WantsAck() bool { return e.Kind == Request && string(e.at(e.ack)) == "true" }
+
+// AckID is the id that an envelope of kind Ack acknowledges.
+func (e *Envelope) AckID() []byte { return e.at(e.ack) }
+
+// Name, URI, Arguments, Meta, RequestID and ProgressToken are members of params. ProgressToken is the
+// member of notifications/progress; a request's own token is MetaProgressToken.
+func (e *Envelope) Name() []byte          { return e.at(e.name) }
+func (e *Envelope) URI() []byte           { return e.at(e.uri) }
+func (e *Envelope) Arguments() []byte     { return e.at(e.arguments) }
+func (e *Envelope) Meta() []byte          { return e.at(e.meta) }
+func (e *Envelope) RequestID() []byte     { return e.at(e.requestID) }
+func (e *Envelope) ProgressToken() []byte { return e.at(e.token) }
+
+// The members of params._meta that route a request (MCP 2026-07-28, Base Protocol, _meta).
+func (e *Envelope) MetaProgressToken() []byte      { return e.at(e.metaToken) }
+func (e *Envelope) MetaProtocolVersion() []byte    { return e.at(e.metaProtocol) }
+func (e *Envelope) MetaClientCapabilities() []byte { return e.at(e.metaCapabilities) }
+func (e *Envelope) MetaClientInfo() []byte         { return e.at(e.metaClient) }
+func (e *Envelope) MetaLogLevel() []byte           { return e.at(e.metaLogLevel) }
+
+// EnvelopeError says why bytes are not an envelope.
+type EnvelopeError struct {
+	Code   Code   // CodeParseError for bad JSON or UTF-8, CodeInvalidRequest for a wrong shape
+	Reason string // one phrase, never quoting the input
+	Offset int    // bytes from the start
+	ID     []byte // a copy of the raw id when it could be read before the fault, else nil
+	Batch  bool   // the value is an array, which only MCP 2025-03-26 knows as a batch
+}
+
+func (e *EnvelopeError) Error() string {
+	return fmt.Sprintf("envelope: %s at byte %d", e.Reason, e.Offset)
+}
+
+// Scan validates data as one JSON-RPC 2.0 envelope and fills env with the places of its members. It checks
+// syntax, UTF-8, nesting (MaxDepth) and that no member the gateway routes by appears twice, since two
+// parsers that read one message differently are a known hole. The error is an *EnvelopeError. env keeps
+// data; nothing is copied.
+func Scan(data []byte, env *Envelope) error {
+	*env = Envelope{}
+	s := scanner{data: data}
+	fault := s.envelope(env)
+	if fault == nil {
+		fault = env.classify()
+	}
+	if fault == nil {
+		return nil
+	}
+	err := &EnvelopeError{Code: CodeParseError, Reason: fault.reason, Offset: s.pos, Batch: fault == faultBatch}
+	if fault.shape {
+		err.Code = CodeInvalidRequest
+	}
+	if id := env.ID(); ValidID(id) {
+		err.ID = bytes.Clone(id)
+	}
+	return err
+}
+
+// classify decides the kind from the members that are there.
+func (e *Envelope) classify() *fault {
+	switch {
+	case e.method.Present():
+		if e.result.Present() || e.errObj.Present() {
+			return faultMixed
+		}
+		if p := e.at(e.params); p != nil && p[0] != '{' && p[0] != '[' {
+			return faultParams
+		}
+		e.Kind = Notification
+		if e.id.Present() {
+			e.Kind = Request
+		}
+	case e.result.Present() != e.errObj.Present():
+		if !e.id.Present() {
+			return faultNoID
+		}
+		e.Kind = Response
+	case e.ack.Present() && !e.id.Present() && !e.result.Present():
+		if !ValidID(e.AckID()) {
+			return faultID
+		}
+		e.Kind = Ack
+	case e.result.Present():
+		return faultBoth
+	default:
+		return faultNothing
+	}
+	return nil
+}
+
+// Unquote returns the characters of a JSON string that has been validated. Without escapes it returns a
+// part of raw; a value that is not a string gives nil.
+func Unquote(raw []byte) []byte {
+	if len(raw) < 2 || raw[0] != '"' {
+		return nil
+	}
+	if body := raw[1 : len(raw)-1]; bytes.IndexByte(body, '\\') < 0 {
+		return body
+	}
+	out, err := jsontext.AppendUnquote(nil, raw)
+	if err != nil { // a lone surrogate escape: valid JSON, replaced as encoding/json does
+		return []byte(strings.ToValidUTF8(string(out), "�"))
+	}
+	return out
+}
+
+// AppendQuote appends s as a JSON string.
+func AppendQuote[T ~string | ~[]byte](dst []byte, s T) []byte {
+	out, err := jsontext.AppendQuote(dst, s)
+	if err != nil { // invalid UTF-8 is replaced, the rest is kept
+		return out
+	}
+	return out
+}

@@ -1,0 +1,201 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// A frame is one envelope on a socket:
+//
+//	 0      1      2      3      4                       4+n
+//	+------+------+------+------+-----------------------+
+//	|     n, big endian, 1..limit |  n bytes: UTF-8 JSON |
+//	+------+------+------+------+-----------------------+
+//
+// The length counts the body alone. Nothing here looks into the body, sets a deadline or closes a stream;
+// the caller owns the connection.
+
+// HeaderBytes is the size of the length that precedes each frame's body.
+const HeaderBytes = 4
+
+// DefaultMaxFrameBytes bounds a frame's body: 16 MiB, the ceiling of protocol 1. It is above the largest
+// line any known MCP client accepts (10 MiB), so it is never what limits an answer.
+const DefaultMaxFrameBytes = 16 << 20
+
+const (
+	// minBufferBytes is the first size of a read buffer: 64 KiB, what a pipe or socket hands over at once.
+	minBufferBytes = 64 << 10
+	// keepBufferBytes is the largest buffer kept once it is empty; a larger one served one rare frame.
+	keepBufferBytes = 1 << 20
+)
+
+// ErrEmptyFrame reports a frame that declares a length of 0. The stream cannot be trusted after it.
+var ErrEmptyFrame = errors.New("empty frame")
+
+// FrameSizeError reports a frame that declares more bytes than the limit. The body is neither allocated nor
+// read, and the stream cannot be resynchronised: close the connection.
+type FrameSizeError struct {
+	Size  uint32 // bytes, as declared
+	Limit int    // bytes
+}
+
+func (e *FrameSizeError) Error() string {
+	return fmt.Sprintf("frame of %d bytes exceeds the limit of %d", e.Size, e.Limit)
+}
+
+// AppendFrame appends header and body to dst, so that both leave in one write.
+func AppendFrame(dst, body []byte) []byte {
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(body)))
+	return append(dst, body...)
+}
+
+// BeginFrame appends room for a header; SealFrame fills it once the body has been appended behind it.
+func BeginFrame(dst []byte) (out []byte, start int) {
+	return append(dst, 0, 0, 0, 0), len(dst)
+}
+
+// SealFrame writes the length of everything behind the header at start. It returns a FrameSizeError, and
+// leaves dst as it is, when the body exceeds limit.
+func SealFrame(dst []byte, start, limit int) error {
+	n := len(dst) - start - HeaderBytes
+	if n > limit {
+		return &FrameSizeError{Size: uint32(n), Limit: limit}
+	}
+	binary.BigEndian.PutUint32(dst[start:], uint32(n))
+	return nil
+}
+
+// Decoder turns chunks of any size into frames. The zero value is ready, with DefaultMaxFrameBytes.
+// It is not safe for concurrent use. Its buffer grows with the bytes that arrived, by doubling, never with
+// a declared length: 128 peers that each announce 16 MiB and send one byte cost 8 MiB, not 2 GiB.
+type Decoder struct {
+	// MaxFrameBytes is the largest body accepted; 0 means DefaultMaxFrameBytes.
+	MaxFrameBytes int
+
+	buf        []byte
+	start, end int
+	err        error
+}
+
+// Push appends a chunk. The bytes are copied.
+func (d *Decoder) Push(chunk []byte) {
+	for len(chunk) > 0 {
+		n := copy(d.space(), chunk)
+		d.end += n
+		chunk = chunk[n:]
+	}
+}
+
+// Next returns the body of the next whole frame, or ok false when more bytes are needed. The body is valid
+// until the next call of Push or Next. After an error (ErrEmptyFrame, FrameSizeError) every call returns
+// the same error until Reset.
+func (d *Decoder) Next() (body []byte, ok bool, err error) {
+	size, ok, err := d.whole()
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	body = d.buf[d.start+HeaderBytes : d.start+HeaderBytes+size]
+	d.start += HeaderBytes + size
+	return body, true, nil
+}
+
+// Buffered reports whether Next would return a frame or an error without more bytes.
+func (d *Decoder) Buffered() bool {
+	_, ok, err := d.whole()
+	return ok || err != nil
+}
+
+// Pending returns the number of bytes held that belong to an unfinished frame.
+func (d *Decoder) Pending() int { return d.end - d.start }
+
+// Reset forgets all bytes and any error, as for a new connection.
+func (d *Decoder) Reset() {
+	d.start, d.end, d.err = 0, 0, nil
+	if cap(d.buf) > keepBufferBytes {
+		d.buf = nil
+	}
+}
+
+// whole reports the body size of the frame at the front of the buffer, and whether all of it is there.
+func (d *Decoder) whole() (size int, ok bool, err error) {
+	if d.err != nil {
+		return 0, false, d.err
+	}
+	if d.end-d.start < HeaderBytes {
+		return 0, false, nil
+	}
+	limit := d.MaxFrameBytes
+	if limit <= 0 {
+		limit = DefaultMaxFrameBytes
+	}
+	n := binary.BigEndian.Uint32(d.buf[d.start:])
+	switch {
+	case n == 0:
+		d.err = ErrEmptyFrame
+	case uint64(n) > uint64(limit):
+		d.err = &FrameSizeError{Size: n, Limit: limit}
+	default:
+		return int(n), d.end-d.start-HeaderBytes >= int(n), nil
+	}
+	return 0, false, d.err
+}
+
+// space returns free room behind the buffered bytes, at least one byte: it moves the bytes to the front
+// when that frees half of the buffer and doubles the buffer otherwise.
+func (d *Decoder) space() []byte {
+	if d.start == d.end {
+		d.start, d.end = 0, 0
+		if cap(d.buf) > keepBufferBytes {
+			d.buf = nil
+		}
+	}
+	if d.end == len(d.buf) {
+		held := d.end - d.start
+		if d.start >= len(d.buf)/2 && d.start > 0 {
+			copy(d.buf, d.buf[d.start:d.end])
+		} else {
+			grown := make([]byte, max(minBufferBytes, 2*len(d.buf)))
+			copy(grown, d.buf[d.start:d.end])
+			d.buf = grown
+		}
+		d.start, d.end = 0, held
+	}
+	return d.buf[d.end:]
+}
+
+// FrameReader reads frames from a stream. One goroutine at a time; it never closes the stream.
+type FrameReader struct {
+	r   io.Reader
+	dec Decoder
+}
+
+// NewFrameReader returns a reader of frames of at most limit bytes (0 means DefaultMaxFrameBytes).
+func NewFrameReader(r io.Reader, limit int) *FrameReader {
+	return &FrameReader{r: r, dec: Decoder{MaxFrameBytes: limit}}
+}
+
+// Next returns the body of the next frame, valid until the next call. io.EOF is returned only for a stream
+// that ends between frames, the one clean end; a stream that ends inside a header or body is
+// io.ErrUnexpectedEOF. ErrEmptyFrame and FrameSizeError end the stream for good.
+func (f *FrameReader) Next() ([]byte, error) {
+	for {
+		body, ok, err := f.dec.Next()
+		if ok || err != nil {
+			return body, err
+		}
+		n, err := f.r.Read(f.dec.space())
+		f.dec.end += n
+		if err != nil && n == 0 {
+			// Only the decoder knows whether the end is between frames.
+			if errors.Is(err, io.EOF) && f.dec.Pending() > 0 {
+				return nil, io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+	}
+}
+
+// Buffered reports whether Next can answer without reading from the stream.
+func (f *FrameReader) Buffered() bool { return f.dec.Buffered() }
