@@ -199,3 +199,6 @@ func (f *FrameReader) Next() ([]byte, error) {
 
 // Buffered reports whether Next can answer without reading from the stream.
 func (f *FrameReader) Buffered() bool { return f.dec.Buffered() }
+
+// Partial reports whether some bytes of an unfinished frame have arrived.
+func (f *FrameReader) Partial() bool { return f.dec.Pending() > 0 }

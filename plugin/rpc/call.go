@@ -1,0 +1,83 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// LostError reports a call whose connection ended before the answer. Phase says how far it got.
+type LostError struct {
+	Method string
+	Phase  Phase
+	Err    error
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("%s: connection ended (request %s): %v", e.Method, e.Phase, e.Err)
+}
+
+func (e *LostError) Unwrap() error { return e.Err }
+
+// Request is a call by value, for Conn.Call.
+type Request struct {
+	Session   uint64
+	TimeoutMS uint64
+	Method    string
+	Params    []byte // raw JSON; nil leaves params out
+}
+
+// Call sends a request and waits for its answer. An error answer is returned as *wire.Error, the end of
+// the connection as *LostError, the end of ctx as its cause; the peer is then not told, see Forget.
+func (c *Conn) Call(ctx context.Context, r Request) (json.RawMessage, error) {
+	w := &waiter{req: r, done: make(chan struct{})}
+	id, err := c.Start(w)
+	if err != nil {
+		return nil, &LostError{Method: r.Method, Phase: Unsent, Err: err}
+	}
+	_ = c.Flush() // a write error ends the connection, which retires the call
+	select {
+	case <-w.done:
+		return w.result, w.err
+	case <-ctx.Done():
+		c.Forget(id)
+		return nil, fmt.Errorf("%s: %w", r.Method, context.Cause(ctx))
+	}
+}
+
+// waiter is a Call that a goroutine waits for.
+type waiter struct {
+	req    Request
+	done   chan struct{} // closed by Retire, after result and err are set
+	result json.RawMessage
+	err    error
+}
+
+func (w *waiter) AppendRequest(dst []byte, id uint64) []byte {
+	head := wire.Head{ID: id, Session: w.req.Session, TimeoutMS: w.req.TimeoutMS}
+	return wire.AppendRequest(dst, head, w.req.Method, w.req.Params)
+}
+
+func (w *waiter) Retire(r Reply) {
+	switch {
+	case r.Phase != Answered:
+		w.err = &LostError{Method: w.req.Method, Phase: r.Phase, Err: r.Err}
+	case r.Env.Error() != nil:
+		w.err = ParseError(r.Env.Error())
+	default:
+		w.result = bytes.Clone(r.Env.Result())
+	}
+	close(w.done)
+}
+
+// ParseError reads a raw error object. What cannot be read becomes CodeInternal with the text kept in data.
+func ParseError(raw []byte) *wire.Error {
+	var e wire.Error
+	if err := json.Unmarshal(raw, &e); err != nil {
+		return &wire.Error{Code: wire.CodeInternal, Message: "the peer answered with a malformed error object", Data: bytes.Clone(raw)}
+	}
+	return &e
+}

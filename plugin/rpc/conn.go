@@ -1,0 +1,370 @@
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// FrameTimeout bounds the time between the first and the last byte of one frame: 10 s. Between frames
+// there is no limit. Only streams with read deadlines enforce it.
+const FrameTimeout = 10 * time.Second
+
+// ErrClosed reports a connection that this end closed.
+var ErrClosed = errors.New("connection closed")
+
+// TryWriter is a stream with its own non-blocking write, for NewSink: n may be short, and a stream that
+// takes nothing gives n 0 and no error.
+type TryWriter interface {
+	io.Writer
+	TryWrite(p []byte) (n int, err error)
+}
+
+// ViolationError reports bytes from the peer that break the protocol. The connection ends with it, since
+// its frames can no longer be trusted.
+type ViolationError struct{ Err error }
+
+func (e *ViolationError) Error() string { return fmt.Sprintf("protocol violation: %v", e.Err) }
+func (e *ViolationError) Unwrap() error { return e.Err }
+
+// Phase says how far a request got.
+type Phase uint8
+
+const (
+	Unsent   Phase = iota // the stream did not accept its last byte: the peer cannot have it whole
+	Sent                  // the stream accepted it, or may have; no ack was read
+	Acked                 // the peer said that its handler is about to run
+	Answered              // a response was read
+)
+
+func (p Phase) String() string { return [...]string{"unsent", "sent", "acked", "answered"}[p] }
+
+// Reply is the end of a call.
+type Reply struct {
+	Phase Phase
+	Env   *wire.Envelope // the response when Answered; valid only during Retire
+	Err   error          // why the connection ended, otherwise
+	// Complete says that everything the peer wrote was read before the end. Only then does a missing ack
+	// prove that the handler never started.
+	Complete bool
+}
+
+// Call is one request: it writes itself, and is told its end.
+type Call interface {
+	// AppendRequest appends the envelope with the minted id. It runs under the connection's locks and must
+	// only append.
+	AppendRequest(dst []byte, id uint64) []byte
+	// Retire is called exactly once for each successful Start that is not forgotten: on the goroutine in
+	// Run, or on the one that closes the connection. It must not block.
+	Retire(r Reply)
+}
+
+// Options configure a Conn. The zero value is usable.
+type Options struct {
+	MaxFrameBytes int // largest frame in either direction; 0 means wire.DefaultMaxFrameBytes
+	BacklogBytes  int // bound of the Sink; 0 means DefaultBacklogBytes
+
+	// Serve receives the peer's requests and notifications on the goroutine in Run. env is valid only
+	// during the call. It must not block. nil refuses requests and ignores notifications.
+	Serve func(c *Conn, env *wire.Envelope)
+	// Idle runs on the goroutine in Run whenever no further whole frame waits: the moment to flush what
+	// Retire and Serve wrote elsewhere.
+	Idle func()
+}
+
+// Stats are counters of one connection.
+type Stats struct {
+	Late    uint64 // answers to ids that were forgotten, answered before, or never minted
+	Pending int    // open calls
+}
+
+// Conn is one connection. Make it with NewConn, then run Run in a goroutine of yours. All methods are safe
+// for concurrent use.
+type Conn struct {
+	rw   io.ReadWriteCloser
+	opts Options
+	out  *Sink
+	late atomic.Uint64
+
+	mu      sync.Mutex
+	nextID  uint64
+	pending map[uint64]pending // open calls by minted id
+	closed  error              // why the connection ended; nil while open
+
+	done chan struct{} // closed when every call has been retired
+}
+
+type pending struct {
+	call  Call
+	end   uint64 // the Sink's count with the request's last byte
+	acked bool
+}
+
+// NewConn returns a connection over rw, which it owns from now on. Nothing is read before Run.
+func NewConn(rw io.ReadWriteCloser, opts Options) *Conn {
+	if opts.MaxFrameBytes <= 0 {
+		opts.MaxFrameBytes = wire.DefaultMaxFrameBytes
+	}
+	return &Conn{
+		rw:      rw,
+		opts:    opts,
+		out:     NewSink(rw, opts.BacklogBytes),
+		pending: make(map[uint64]pending),
+		done:    make(chan struct{}),
+	}
+}
+
+// Run reads until the stream ends, then closes it and retires every open call. It returns io.EOF for a
+// clean end, ErrClosed after Close, a ViolationError for bytes that are no envelopes, or the read error.
+func (c *Conn) Run() error {
+	err := c.read()
+	var violation *ViolationError
+	if e := c.close(err, !errors.As(err, &violation)); e != nil {
+		err = e // closed by us first: the read error only follows from that
+	}
+	c.out.Wait()
+	return err
+}
+
+func (c *Conn) read() error {
+	in := &frameStream{rw: c.rw}
+	frames := wire.NewFrameReader(in, c.opts.MaxFrameBytes)
+	in.partial = frames.Partial
+	var env wire.Envelope
+	for {
+		body, err := frames.Next()
+		if err != nil {
+			var size *wire.FrameSizeError
+			if errors.As(err, &size) || errors.Is(err, wire.ErrEmptyFrame) {
+				return &ViolationError{err}
+			}
+			return err
+		}
+		if err := wire.Scan(body, &env); err != nil {
+			return &ViolationError{err}
+		}
+		c.dispatch(&env)
+		if !frames.Buffered() {
+			if c.opts.Idle != nil {
+				c.opts.Idle()
+			}
+			_ = c.out.Flush() // a write error shows up as a read error too
+		}
+	}
+}
+
+func (c *Conn) dispatch(env *wire.Envelope) {
+	switch env.Kind {
+	case wire.Response:
+		id, ok := wire.ParseUint(env.ID())
+		var p pending
+		if ok {
+			c.mu.Lock()
+			p, ok = c.pending[id]
+			delete(c.pending, id)
+			c.mu.Unlock()
+		}
+		if !ok {
+			c.late.Add(1)
+			return
+		}
+		p.call.Retire(Reply{Phase: Answered, Env: env})
+	case wire.Ack:
+		if id, ok := wire.ParseUint(env.AckID()); ok {
+			c.mu.Lock()
+			if p, ok := c.pending[id]; ok {
+				p.acked = true
+				c.pending[id] = p
+			}
+			c.mu.Unlock()
+		}
+	default:
+		switch {
+		case c.opts.Serve != nil:
+			c.opts.Serve(c, env)
+		case env.Kind == wire.Request:
+			_ = c.ReplyError(env.ID(), wire.Errorf(wire.CodeMethodNotFound, "method not found"))
+		}
+	}
+}
+
+// Start mints an id, appends the request and remembers the call. It does not flush. An error means that
+// the call was not sent and will not be retired: ErrClosed or the reason the connection ended, ErrBacklog,
+// or a wire.FrameSizeError.
+func (c *Conn) Start(call Call) (id uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed != nil {
+		return 0, c.closed
+	}
+	id = c.nextID + 1
+	end, err := c.out.Append(func(dst []byte) ([]byte, error) {
+		dst, start := wire.BeginFrame(dst)
+		dst = call.AppendRequest(dst, id)
+		return dst, wire.SealFrame(dst, start, c.opts.MaxFrameBytes)
+	})
+	if err != nil {
+		return 0, err
+	}
+	c.nextID = id
+	c.pending[id] = pending{call: call, end: end}
+	return id, nil
+}
+
+// Forget drops an open call: it will not be retired, and a late answer is ignored. It reports whether the
+// call was open.
+func (c *Conn) Forget(id uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.pending[id]
+	delete(c.pending, id)
+	return ok
+}
+
+// Phase reports how far an open call has got; ok is false when it is not open.
+func (c *Conn) Phase(id uint64) (p Phase, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	call, ok := c.pending[id]
+	if !ok {
+		return Unsent, false
+	}
+	return phase(call, c.out.Handed()), true
+}
+
+func phase(p pending, handed uint64) Phase {
+	switch {
+	case p.acked:
+		return Acked
+	case p.end <= handed:
+		return Sent
+	}
+	return Unsent
+}
+
+// Send appends one envelope as a frame, without flushing.
+func (c *Conn) Send(build func(dst []byte) []byte) error {
+	_, err := c.out.Append(c.framed(build))
+	return err
+}
+
+// SendWait is Send that waits while the backlog is full: for answers, which must not be dropped.
+func (c *Conn) SendWait(build func(dst []byte) []byte) error {
+	_, err := c.out.AppendWait(c.framed(build))
+	return err
+}
+
+func (c *Conn) framed(build func(dst []byte) []byte) func(dst []byte) ([]byte, error) {
+	return func(dst []byte) ([]byte, error) {
+		dst, start := wire.BeginFrame(dst)
+		dst = build(dst)
+		return dst, wire.SealFrame(dst, start, c.opts.MaxFrameBytes)
+	}
+}
+
+// Notify sends a notification and flushes.
+func (c *Conn) Notify(session uint64, method string, params []byte) error {
+	err := c.Send(func(dst []byte) []byte { return wire.AppendNotification(dst, session, method, params) })
+	if err != nil {
+		return err
+	}
+	return c.Flush()
+}
+
+// Reply answers a request of the peer and flushes, waiting while the backlog is full.
+func (c *Conn) Reply(id, result []byte) error {
+	if err := c.SendWait(func(dst []byte) []byte { return wire.AppendResult(dst, id, result) }); err != nil {
+		return err
+	}
+	return c.Flush()
+}
+
+// ReplyError answers a request of the peer with an error and flushes.
+func (c *Conn) ReplyError(id []byte, e *wire.Error) error {
+	if err := c.SendWait(func(dst []byte) []byte { return wire.AppendError(dst, id, e) }); err != nil {
+		return err
+	}
+	return c.Flush()
+}
+
+// Flush writes what has been appended, without blocking.
+func (c *Conn) Flush() error { return c.out.Flush() }
+
+// Drained waits until everything appended has been accepted by the stream, or the connection ended. Close
+// unblocks it.
+func (c *Conn) Drained() error { return c.out.Empty() }
+
+// Stats returns the connection's counters.
+func (c *Conn) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Stats{Late: c.late.Load(), Pending: len(c.pending)}
+}
+
+// Backlog returns the bytes that wait for the peer to read.
+func (c *Conn) Backlog() int { return c.out.Backlog() }
+
+// Done is closed once the connection has ended and every call has been retired.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Err returns why the connection ended, or nil while it is open.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// Close ends the connection and retires every open call with ErrClosed. Run returns soon after. A Conn
+// that never ran is closed by it all the same.
+func (c *Conn) Close() error {
+	_ = c.close(ErrClosed, false) // an earlier cause stays
+	return nil
+}
+
+// close ends the connection once, with cause; later calls return the first cause. complete says that the
+// peer's bytes were read to their end.
+func (c *Conn) close(cause error, complete bool) error {
+	c.mu.Lock()
+	if c.closed != nil {
+		defer c.mu.Unlock()
+		return c.closed
+	}
+	c.closed = cause
+	open := c.pending
+	c.pending = nil
+	c.mu.Unlock()
+
+	handed := c.out.Handed()
+	_ = c.rw.Close() // nobody can act on a failed close of a socket
+	c.out.Fail(cause)
+	for _, p := range open {
+		p.call.Retire(Reply{Phase: phase(p, handed), Err: cause, Complete: complete})
+	}
+	close(c.done)
+	return nil
+}
+
+// frameStream sets a read deadline while a frame is unfinished and lifts it between frames.
+type frameStream struct {
+	rw      io.Reader
+	partial func() bool
+	armed   bool
+}
+
+func (f *frameStream) Read(p []byte) (int, error) {
+	if d, ok := f.rw.(net.Conn); ok {
+		switch partial := f.partial(); {
+		case partial && !f.armed:
+			f.armed = d.SetReadDeadline(time.Now().Add(FrameTimeout)) == nil
+		case !partial && f.armed:
+			f.armed = d.SetReadDeadline(time.Time{}) != nil
+		}
+	}
+	return f.rw.Read(p)
+}

@@ -1,0 +1,214 @@
+package rpc
+
+import (
+	"errors"
+	"io"
+	"sync"
+)
+
+// DefaultBacklogBytes bounds what a Sink holds for a peer that does not read: 4 MiB, on top of what the
+// kernel's buffers take (about 200 KiB for a Unix socket).
+const DefaultBacklogBytes = 4 << 20
+
+// keepSinkBytes is the largest buffer an idle Sink keeps: one burst of small messages, not one rare big one.
+const keepSinkBytes = 256 << 10
+
+// ErrBacklog reports that the peer does not read and the Sink's bound is reached. Nothing was appended.
+var ErrBacklog = errors.New("the peer does not read: its backlog is full")
+
+// Sink gathers writes to one stream so that many small messages leave in one system call. Append only
+// copies; Flush writes as much as the stream takes at once from the calling goroutine and, only when the
+// stream would block, leaves the rest to a goroutine that ends when the backlog is empty. So a reader that
+// answers from its own goroutine never blocks on another peer, and the usual request makes no goroutine
+// switch. Safe for concurrent use.
+type Sink struct {
+	w     io.Writer
+	try   tryWriter // nil: every write may block
+	limit int
+
+	mu      sync.Mutex
+	room    sync.Cond // signalled when the backlog shrinks or the sink fails
+	buf     []byte    // appended, not yet taken by a writer
+	spare   []byte    // the other buffer, empty
+	taken   int       // bytes that the present writer holds
+	writing bool      // one goroutine owns the stream
+	queued  uint64    // bytes ever appended
+	written uint64    // bytes ever accepted by the stream
+	err     error     // first write error; final
+	drains  sync.WaitGroup
+}
+
+// tryWriter writes without blocking: n may be short, and a stream that takes nothing gives n 0, err nil.
+type tryWriter func(p []byte) (n int, err error)
+
+// NewSink returns a sink over w with at most limit bytes of backlog (0 means DefaultBacklogBytes). A single
+// message may exceed the limit when nothing else waits.
+func NewSink(w io.Writer, limit int) *Sink {
+	if limit <= 0 {
+		limit = DefaultBacklogBytes
+	}
+	s := &Sink{w: w, try: newTryWriter(w), limit: limit}
+	s.room.L = &s.mu
+	return s
+}
+
+// Append lets build append one message to the backlog and returns the number of bytes ever appended with
+// it. build runs under the sink's lock: it must only append. ErrBacklog means full; any error of build is
+// returned and takes its bytes back.
+func (s *Sink) Append(build func(dst []byte) ([]byte, error)) (end uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.buf)+s.taken >= s.limit {
+		if s.err != nil {
+			return 0, s.err
+		}
+		return 0, ErrBacklog
+	}
+	return s.appendLocked(build)
+}
+
+// AppendWait is Append that waits for room instead of returning ErrBacklog.
+func (s *Sink) AppendWait(build func(dst []byte) ([]byte, error)) (end uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.buf)+s.taken >= s.limit && s.err == nil {
+		if !s.writing {
+			s.startDrainLocked(nil)
+		}
+		s.room.Wait()
+	}
+	return s.appendLocked(build)
+}
+
+func (s *Sink) appendLocked(build func(dst []byte) ([]byte, error)) (uint64, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	before := len(s.buf)
+	buf, err := build(s.buf)
+	if err != nil {
+		s.buf = s.buf[:before]
+		return 0, err
+	}
+	s.queued += uint64(len(buf) - before)
+	s.buf = buf
+	return s.queued, nil
+}
+
+// Flush hands the backlog to the stream without blocking. It returns the sink's first write error, if any.
+func (s *Sink) Flush() error {
+	s.mu.Lock()
+	for !s.writing && s.err == nil && len(s.buf) > 0 {
+		out := s.takeLocked()
+		if s.try == nil {
+			s.startDrainLocked(out)
+			break
+		}
+		s.mu.Unlock()
+		n, err := s.try(out)
+		s.mu.Lock()
+		s.wroteLocked(n, err)
+		switch {
+		case s.err != nil || n == len(out):
+			s.returnLocked(out)
+		default:
+			s.startDrainLocked(out[n:])
+		}
+	}
+	err := s.err
+	s.mu.Unlock()
+	return err
+}
+
+// takeLocked makes the caller the writer and gives it everything appended so far.
+func (s *Sink) takeLocked() []byte {
+	out := s.buf
+	s.buf, s.spare = s.spare[:0], nil
+	s.taken, s.writing = len(out), true
+	return out
+}
+
+// wroteLocked accounts for one write of the present writer.
+func (s *Sink) wroteLocked(n int, err error) {
+	s.written += uint64(n)
+	s.taken -= n
+	if err != nil && s.err == nil {
+		s.err = err
+	}
+	s.room.Broadcast()
+}
+
+// returnLocked ends the present writer's turn and keeps its buffer for the next.
+func (s *Sink) returnLocked(out []byte) {
+	s.writing, s.taken = false, 0
+	if cap(out) <= keepSinkBytes {
+		s.spare = out[:0]
+	}
+	if s.err != nil {
+		s.buf, s.spare = nil, nil
+	}
+	s.room.Broadcast()
+}
+
+// startDrainLocked passes the writer's turn to a goroutine that writes rest and everything appended
+// meanwhile. It ends when the backlog is empty or a write fails; Wait joins it.
+func (s *Sink) startDrainLocked(rest []byte) {
+	if rest == nil {
+		rest = s.takeLocked()
+	}
+	s.drains.Go(func() {
+		for {
+			n, err := s.w.Write(rest)
+			s.mu.Lock()
+			s.wroteLocked(n, err)
+			s.returnLocked(rest)
+			if s.err != nil || len(s.buf) == 0 {
+				s.mu.Unlock()
+				return
+			}
+			rest = s.takeLocked()
+			s.mu.Unlock()
+		}
+	})
+}
+
+// Handed returns how many of the bytes appended since the start may have reached the peer: those the stream
+// accepted, and those that a writer holds at this moment. Everything behind it provably has not.
+func (s *Sink) Handed() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written + uint64(s.taken)
+}
+
+// Backlog returns the number of bytes appended and not yet accepted by the stream.
+func (s *Sink) Backlog() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.buf) + s.taken
+}
+
+// Fail makes err final: everything appended and not yet written is dropped, and Append returns err.
+func (s *Sink) Fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.buf = nil
+	s.room.Broadcast()
+}
+
+// Empty waits until the backlog is empty or the sink has failed, and returns the failure. Someone else must
+// bound the wait by failing the sink or by closing the stream.
+func (s *Sink) Empty() error {
+	_ = s.Flush()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.err == nil && (s.writing || len(s.buf) > 0) {
+		s.room.Wait()
+	}
+	return s.err
+}
+
+// Wait joins the goroutine that drains the backlog, if one runs. Close the stream first.
+func (s *Sink) Wait() { s.drains.Wait() }
