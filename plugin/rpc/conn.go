@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -124,12 +125,17 @@ func NewConn(rw io.ReadWriteCloser, opts Options) *Conn {
 // clean end, ErrClosed after Close, a ViolationError for bytes that are no envelopes, or the read error.
 func (c *Conn) Run() error {
 	err := c.read()
-	var violation *ViolationError
-	if e := c.close(err, !errors.As(err, &violation)); e != nil {
+	if e := c.close(err, readToEnd(err)); e != nil {
 		err = e // closed by us first: the read error only follows from that
 	}
 	c.out.Wait()
 	return err
+}
+
+// readToEnd reports whether a stream that ended with err had nothing left to read: the peer closed it or
+// died. A stream that this end closed, a violation or a timeout may have left an ack unread.
+func readToEnd(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 func (c *Conn) read() error {
