@@ -15,18 +15,23 @@ import (
 // maxLinks is how many symbolic links one path may lead through; the Linux kernel has the same limit.
 const maxLinks = 40
 
-func checkFolder(dir string) error  { return inspectFolder(dir, false) }
-func ensureFolder(dir string) error { return inspectFolder(dir, true) }
+func checkFolder(dir string) error {
+	return inspectFolder(dir, FallbackRoot(os.Geteuid()), false)
+}
+
+func ensureFolder(dir string) error {
+	return inspectFolder(dir, FallbackRoot(os.Geteuid()), true)
+}
 
 // inspectFolder walks from the root to dir. Going down by name is free of races: each entry is looked at only after the folder that holds it was
 // found to be one in which nobody but root and this user can replace an entry of root or this user. The last component is judged through an open
-// descriptor, because it may live in a sticky folder where others can create it first.
-func inspectFolder(dir string, create bool) error {
+// descriptor, because it may live in a sticky folder where others can create it first. fallback is the folder that needs mode 0700 exactly.
+func inspectFolder(dir, fallback string, create bool) error {
 	asked, err := filepath.Abs(dir)
 	if err != nil {
 		return fmt.Errorf("check folder %q: %w", dir, err)
 	}
-	w := &folderWalk{asked: asked, uid: os.Geteuid(), create: create}
+	w := &folderWalk{asked: asked, fallback: fallback, uid: os.Geteuid(), create: create}
 	if asked == "/" {
 		return w.folder("/")
 	}
@@ -63,10 +68,11 @@ func components(path string) []string {
 }
 
 type folderWalk struct {
-	asked  string
-	uid    int
-	create bool
-	links  int
+	asked    string
+	fallback string
+	uid      int
+	create   bool
+	links    int // followed so far
 }
 
 // ancestor judges one folder above the asked one. For a link that may be followed it returns the target.
@@ -83,7 +89,7 @@ func (w *folderWalk) ancestor(path string) (target string, err error) {
 	}
 	owner := ownerOf(info)
 	switch {
-	case owner != w.uid && owner != 0:
+	case owner != w.uid && !asGoodAsRoot(owner):
 		return "", w.refuse(ReasonForeign, path, info)
 	case info.Mode()&fs.ModeSymlink != 0:
 		if w.links++; w.links > maxLinks {
@@ -127,7 +133,7 @@ func (w *folderWalk) folder(path string) error {
 	switch perm := info.Mode().Perm(); {
 	case ownerOf(info) != w.uid:
 		return w.refuse(ReasonForeign, w.asked, info)
-	case w.asked == FallbackRoot(w.uid):
+	case w.asked == w.fallback:
 		if perm != 0o700 {
 			return w.refuse(ReasonFallbackMode, w.asked, info)
 		}

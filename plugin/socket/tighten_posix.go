@@ -12,6 +12,10 @@ import (
 )
 
 func tighten(dir string, observers []func(string, fs.FileMode, fs.FileMode)) (Outcome, error) {
+	return tightenUnless(FallbackRoot(os.Geteuid()), dir, observers)
+}
+
+func tightenUnless(fallback, dir string, observers []func(string, fs.FileMode, fs.FileMode)) (Outcome, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return "", fmt.Errorf("tighten folder: %w", err)
@@ -38,7 +42,7 @@ func tighten(dir string, observers []func(string, fs.FileMode, fs.FileMode)) (Ou
 	}
 	before := info.Mode()
 	switch {
-	case ownerOf(info) != uid, dir == FallbackRoot(uid):
+	case ownerOf(info) != uid, dir == fallback:
 		return OutcomeSkippedNotOwned, nil
 	case before.Perm()&0o022 == 0:
 		return OutcomeOK, nil

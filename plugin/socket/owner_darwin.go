@@ -1,0 +1,3 @@
+package socket
+
+func asGoodAsRoot(owner int) bool { return owner == 0 }
