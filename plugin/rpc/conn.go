@@ -233,6 +233,13 @@ func (c *Conn) Forget(id uint64) bool {
 	return ok
 }
 
+// Open returns the open call with this id, or nil.
+func (c *Conn) Open(id uint64) Call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pending[id].call
+}
+
 // Phase reports how far an open call has got; ok is false when it is not open.
 func (c *Conn) Phase(id uint64) (p Phase, ok bool) {
 	c.mu.Lock()
