@@ -5,6 +5,7 @@ package socket
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -42,7 +43,24 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(&rolesPlayed{m})
+}
+
+// rolesPlayed fails a whole run, one without -run or -list, in which a registered role was never played.
+type rolesPlayed struct{ *testing.M }
+
+func (r *rolesPlayed) Run() int {
+	code := r.M.Run()
+	if code != 0 || testing.Short() || os.Geteuid() != 0 || flag.Lookup("test.run").Value.String() != "" || flag.Lookup("test.list").Value.String() != "" {
+		return code
+	}
+	for role := range roles {
+		if !played[role] {
+			fmt.Fprintf(os.Stderr, "role %q is registered and no test plays it\n", role)
+			code = 1
+		}
+	}
+	return code
 }
 
 // actor is the test binary in a role. It is killed by its pid when the test ends.
@@ -59,7 +77,8 @@ func actor(t *testing.T, role string, env ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), append(env, envRole+"="+role)...)
+	// The race detector lets a process linger for a second when it ends; actors end often.
+	cmd.Env = append(os.Environ(), append(env, "GORACE=atexit_sleep_ms=0", envRole+"="+role)...)
 	cmd.WaitDelay = patience
 	return cmd
 }

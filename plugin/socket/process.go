@@ -14,13 +14,17 @@ func ProcessStartToken(pid int) (string, error) {
 //
 // It is for messages and for sweeping up after a crash. Who holds a [Lock] is for the kernel to say.
 func SameProcess(pid int, token string) bool {
-	if pid <= 0 || !processExists(pid) {
+	return sameProcess(pid, token, processExists, readProcess)
+}
+
+func sameProcess(pid int, token string, exists func(int) bool, read func(int) (process, error)) bool {
+	if pid <= 0 || !exists(pid) {
 		return false
 	}
-	p, err := readProcess(pid)
+	p, err := read(pid)
 	switch {
 	case err != nil:
-		return processExists(pid) // it may have ended between the two
+		return exists(pid) // it may have ended between the two
 	case p.zombie:
 		return false
 	}
