@@ -549,33 +549,22 @@ func (c *comparer) alternatives(old, new []any, p path, depth int) {
 		c.schemas(old[0], new[0], p, depth+1)
 		return
 	}
-	lost := c.uncovered(old, new, depth, func(o, n any) (any, any) { return o, n })
-	gained := c.uncovered(new, old, depth, func(n, o any) (any, any) { return o, n })
-	if c.direction == input && len(lost) > 0 {
-		c.breaks("%s no longer accepts %s", c.at(p), describe(lost[0]))
-	}
-	if c.direction == output && len(gained) > 0 {
-		c.breaks("%s may now be %s", c.at(p), describe(gained[0]))
-	}
-	if len(lost) == 0 && len(gained) > 0 && c.direction == input {
-		c.note("%s now also accepts %s", c.at(p), describe(gained[0]))
-	}
-}
-
-// uncovered returns the schemas of one side that fit none of the other; order
-// puts a pair as (old, new).
-func (c *comparer) uncovered(side, other []any, depth int, order func(a, b any) (any, any)) []any {
-	var left []any
-	for _, a := range side {
-		covered := slices.ContainsFunc(other, func(b any) bool {
-			from, to := order(a, b)
-			return c.fits(from, to, depth)
-		})
-		if !covered {
-			left = append(left, a)
+	if c.direction == input {
+		for _, o := range old {
+			if !slices.ContainsFunc(new, func(n any) bool { return c.fits(o, n, depth) }) {
+				c.breaks("%s no longer accepts %s", c.at(p), describe(o))
+			}
+		}
+	} else {
+		for _, n := range new {
+			if !slices.ContainsFunc(old, func(o any) bool { return c.fits(o, n, depth) }) {
+				c.breaks("%s may now be %s", c.at(p), describe(n))
+			}
 		}
 	}
-	return left
+	if !reflect.DeepEqual(old, new) {
+		c.note("%s has other alternatives", c.at(p))
+	}
 }
 
 // fits compares without reporting.

@@ -1,0 +1,12 @@
+package store
+
+import "golang.org/x/sys/unix"
+
+// mountedNoexec says whether programs on the file system of path cannot be run.
+func mountedNoexec(path string) (bool, error) {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(path, &stat); err != nil {
+		return false, err
+	}
+	return stat.Flags&unix.MNT_NOEXEC != 0, nil
+}

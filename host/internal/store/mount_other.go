@@ -1,0 +1,6 @@
+//go:build !linux && !darwin
+
+package store
+
+// mountedNoexec is not known here; a launch will say so.
+func mountedNoexec(string) (bool, error) { return false, nil }

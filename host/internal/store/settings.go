@@ -1,0 +1,232 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Lifetime says how long a backend lives.
+type Lifetime string
+
+// The lifetimes. The empty value means private.
+const (
+	Private Lifetime = "private" // one process for one host
+	Shared  Lifetime = "shared"  // one detached process for every host of this user
+)
+
+// Settings is what NAME.json says about one plugin. The zero value is the
+// defaults; a zero duration means the host's default for it.
+type Settings struct {
+	Env          map[string]string // added to the child's environment; "" stays ""
+	EnvAllow     []string          // names of the host's variables to pass on; a trailing * is a prefix
+	Args         []string          // passed to the child unchanged
+	Exclusive    bool              // at most one process at a time
+	Serial       bool              // at most one request at a time
+	ReadOnly     bool              // writes are refused
+	Lifetime     Lifetime
+	IdleRetire   time.Duration // stop after this long without work; 0 = never
+	StartTimeout time.Duration
+	DrainTimeout time.Duration
+	StopTimeout  time.Duration
+	CallTimeout  time.Duration
+	Tools        ToolSettings
+	Required     bool       // the host refuses to serve without it
+	Constraint   Constraint // which versions an upgrade may choose
+	KeepWarm     bool       // keep the old process through probation
+	Order        int        // position in merged lists, then by name
+}
+
+// ToolSettings filters and renames a plugin's tools. Names are the plugin's own.
+type ToolSettings struct {
+	Allow  []string          `json:"allow"` // empty = all
+	Deny   []string          `json:"deny"`  // wins over Allow
+	Rename map[string]string `json:"rename"`
+}
+
+// settingsFile is the file's shape; durations are texts such as "1.5s".
+type settingsFile struct {
+	Env          map[string]string `json:"env"`
+	EnvAllow     []string          `json:"env_allow"`
+	Args         []string          `json:"args"`
+	Exclusive    bool              `json:"exclusive"`
+	Serial       bool              `json:"serial"`
+	ReadOnly     bool              `json:"read_only"`
+	Lifetime     Lifetime          `json:"lifetime"`
+	IdleRetire   string            `json:"idle_retire"`
+	StartTimeout string            `json:"start_timeout"`
+	DrainTimeout string            `json:"drain_timeout"`
+	StopTimeout  string            `json:"stop_timeout"`
+	CallTimeout  string            `json:"call_timeout"`
+	Tools        ToolSettings      `json:"tools"`
+	Required     bool              `json:"required"`
+	Constraint   string            `json:"constraint"`
+	KeepWarm     bool              `json:"keep_warm"`
+	Order        int               `json:"order"`
+}
+
+// LoadSettings reads NAME.json from the plugins folder, with the trust checks of
+// Scan. A missing file gives the zero Settings.
+func LoadSettings(dir, name string) (Settings, error) {
+	if !ValidName(name) {
+		return Settings{}, fmt.Errorf("settings for %q: %s", clip(name), nameRule)
+	}
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return Settings{}, fmt.Errorf("settings for %q: %w", name, err)
+	}
+	root, err := openFolder(absolute, true)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Settings{}, nil
+	}
+	if err != nil {
+		return Settings{}, err
+	}
+	defer root.Close()
+	entry := name + jsonSuffix
+	if _, err := root.Lstat(entry); errors.Is(err, fs.ErrNotExist) {
+		return Settings{}, nil
+	}
+	file, _, err := openEntry(root, absolute, entry)
+	if err != nil {
+		return Settings{}, fmt.Errorf("settings %s: %w", filepath.Join(absolute, entry), err)
+	}
+	defer file.Close()
+	settings, err := decodeSettings(file, name)
+	if err != nil {
+		return Settings{}, fmt.Errorf("settings %s: %w", filepath.Join(absolute, entry), err)
+	}
+	return settings, nil
+}
+
+// decodeSettings reads settings strictly; its errors are *entryError.
+func decodeSettings(r io.Reader, name string) (Settings, error) {
+	var file settingsFile
+	if err := decodeStrict(r, &file); err != nil {
+		return Settings{}, refuse(BadSettings, "settings of %s: %v", name, err)
+	}
+	s, err := file.settings()
+	if err != nil {
+		return Settings{}, refuse(BadSettings, "settings of %s: %v", name, err)
+	}
+	return s, nil
+}
+
+func (f settingsFile) settings() (Settings, error) {
+	s := Settings{
+		Env: f.Env, EnvAllow: f.EnvAllow, Args: f.Args,
+		Exclusive: f.Exclusive, Serial: f.Serial, ReadOnly: f.ReadOnly,
+		Lifetime: f.Lifetime, Tools: f.Tools, Required: f.Required,
+		KeepWarm: f.KeepWarm, Order: f.Order,
+	}
+	if s.Lifetime == "" {
+		s.Lifetime = Private
+	}
+	if s.Lifetime != Private && s.Lifetime != Shared {
+		return Settings{}, fmt.Errorf(`"lifetime" is %q: write "private" or "shared"`, clip(string(s.Lifetime)))
+	}
+	for _, duration := range []struct {
+		member string
+		text   string
+		to     *time.Duration
+	}{
+		{"idle_retire", f.IdleRetire, &s.IdleRetire},
+		{"start_timeout", f.StartTimeout, &s.StartTimeout},
+		{"drain_timeout", f.DrainTimeout, &s.DrainTimeout},
+		{"stop_timeout", f.StopTimeout, &s.StopTimeout},
+		{"call_timeout", f.CallTimeout, &s.CallTimeout},
+	} {
+		if duration.text == "" {
+			continue
+		}
+		d, err := time.ParseDuration(duration.text)
+		if err != nil || d <= 0 {
+			return Settings{}, fmt.Errorf(`"%s" is %q: write a duration above zero such as "30s" or "5m"`, duration.member, clip(duration.text))
+		}
+		*duration.to = d
+	}
+	if f.Constraint != "" {
+		var err error
+		if s.Constraint, err = ParseConstraint(f.Constraint); err != nil {
+			return Settings{}, err
+		}
+	}
+	if err := checkEnvironment(s.Env, s.EnvAllow); err != nil {
+		return Settings{}, err
+	}
+	if err := checkArgs(s.Args); err != nil {
+		return Settings{}, err
+	}
+	return s, s.Tools.check()
+}
+
+// toolName is what every client accepts as a tool's name.
+var toolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+func (t ToolSettings) check() error {
+	for from, to := range t.Rename {
+		if !toolName.MatchString(to) {
+			return fmt.Errorf(`"tools.rename" turns %q into %q: use 1 to 64 characters A-Z, a-z, 0-9, _ and -`, clip(from), clip(to))
+		}
+	}
+	return nil
+}
+
+// checkEnvironment refuses what the kernel would cut or misread.
+func checkEnvironment(env map[string]string, allow []string) error {
+	for name, value := range env {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			return fmt.Errorf(`"env" has the name %q: a name is not empty and has no = in it`, clip(name))
+		}
+		if strings.Contains(value, "\x00") {
+			return fmt.Errorf(`"env" member %q has a NUL character in its value`, clip(name))
+		}
+	}
+	for _, name := range allow {
+		if strings.Trim(name, "*") == "" || strings.ContainsAny(name, "=\x00") {
+			return fmt.Errorf(`"env_allow" has the entry %q: write a variable's name, or a prefix with * such as "AWS_*"`, clip(name))
+		}
+	}
+	return nil
+}
+
+func checkArgs(args []string) error {
+	if i := slices.IndexFunc(args, func(arg string) bool { return strings.Contains(arg, "\x00") }); i >= 0 {
+		return fmt.Errorf(`"args" entry %d has a NUL character in it`, i)
+	}
+	return nil
+}
+
+// decodeStrict decodes one JSON object. Unknown and repeated members, other
+// types, other case and trailing data are errors that name the member.
+func decodeStrict(r io.Reader, into any) error {
+	data, err := io.ReadAll(io.LimitReader(r, maxSmallFileBytes+1))
+	if err != nil {
+		return cause(err)
+	}
+	if len(data) > maxSmallFileBytes {
+		return fmt.Errorf("longer than %d bytes", maxSmallFileBytes)
+	}
+	if jsontext.Value(data).Kind() != '{' {
+		return errors.New("not a JSON object")
+	}
+	err = json.Unmarshal(data, into, json.RejectUnknownMembers(true))
+	var semantic *json.SemanticError
+	if !errors.As(err, &semantic) {
+		return err
+	}
+	member := strings.ReplaceAll(strings.TrimPrefix(string(semantic.JSONPointer), "/"), "/", ".")
+	if errors.Is(err, json.ErrUnknownName) {
+		return fmt.Errorf("unknown member %q", clip(member))
+	}
+	return fmt.Errorf("member %q cannot be a JSON %s", clip(member), semantic.JSONKind)
+}
