@@ -3,9 +3,6 @@ package wire
 import (
 	"bytes"
 	"fmt"
-	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Kind says what an envelope is.
@@ -31,7 +28,8 @@ func (s Span) Present() bool { return s.End > 0 }
 
 // Envelope is one scanned JSON-RPC object: its bytes, and where the members stand that a relay needs. All
 // accessors return slices of Raw, nil when absent; string members keep their quotes and escapes. Scan fills
-// it; the zero value is an empty envelope. An Envelope may be reused for the next Scan.
+// it; the zero value is an empty envelope. An Envelope may be reused for the next Scan. Not safe for
+// concurrent use while it is being scanned.
 type Envelope struct {
 	Raw  []byte
 	Kind Kind
@@ -71,7 +69,7 @@ func (e *Envelope) Params() []byte { return e.at(e.params) }
 func (e *Envelope) Result() []byte { return e.at(e.result) }
 func (e *Envelope) Error() []byte  { return e.at(e.errObj) }
 
-// Session is the host's session number; absent or malformed is 0.
+// Session is the host's session number; absent or malformed is 0, the session that opens by itself.
 func (e *Envelope) Session() uint64 { n, _ := ParseUint(e.at(e.session)); return n }
 
 // TimeoutMS is for how long the answer is still wanted, in milliseconds; 0 means no limit was given.
@@ -104,8 +102,13 @@ type EnvelopeError struct {
 	Code   Code   // CodeParseError for bad JSON or UTF-8, CodeInvalidRequest for a wrong shape
 	Reason string // one phrase, never quoting the input
 	Offset int    // bytes from the start
-	ID     []byte // a copy of the raw id when it could be read before the fault, else nil
 	Batch  bool   // the value is an array, which only MCP 2025-03-26 knows as a batch
+
+	// ID is a copy of the raw id if the sender waits for an answer to it, else nil. The id of what was
+	// meant as a response is in ResponseID instead: answering it would name one of the receiver's own ids,
+	// and its sender may have a request open under the same.
+	ID         []byte
+	ResponseID []byte
 }
 
 func (e *EnvelopeError) Error() string {
@@ -115,22 +118,57 @@ func (e *EnvelopeError) Error() string {
 // Scan validates data as one JSON-RPC 2.0 envelope and fills env with the places of its members. It checks
 // syntax, UTF-8, nesting (MaxDepth) and that no member the gateway routes by appears twice, since two
 // parsers that read one message differently are a known hole. The error is an *EnvelopeError. env keeps
-// data; nothing is copied.
+// data; nothing is copied, and valid input allocates only for member names written with escapes.
+//
+// Two common slips of senders are read as absence: "params":null, and "error":null beside a result.
 func Scan(data []byte, env *Envelope) error {
 	*env = Envelope{}
 	s := scanner{data: data}
-	fault := s.envelope(env)
-	if fault == nil {
-		fault = env.classify()
+	if fault := s.scan(env); fault != nil {
+		return s.report(fault, env)
 	}
-	if fault == nil {
-		return nil
+	return nil
+}
+
+// scan returns the first fault of syntax, else the first of shape.
+func (s *scanner) scan(env *Envelope) *fault {
+	if f := s.envelope(env); f != nil {
+		return f
 	}
-	err := &EnvelopeError{Code: CodeParseError, Reason: fault.reason, Offset: s.pos, Batch: fault == faultBatch}
-	if fault.shape {
+	if s.shape != nil {
+		s.pos = s.where
+		return s.shape
+	}
+	if f := env.classify(); f != nil {
+		return f
+	}
+	if !s.version && env.Kind != Ack {
+		env.Kind = Invalid
+		return faultVersion
+	}
+	return nil
+}
+
+// report describes a fault, with whatever id the sender can be answered by.
+func (s *scanner) report(f *fault, env *Envelope) *EnvelopeError {
+	err := &EnvelopeError{Code: CodeParseError, Reason: f.reason, Offset: s.pos, Batch: f == faultBatch}
+	id, answers, calls := env.ID(), env.result.Present() || env.errObj.Present(), env.method.Present()
+	if f.shape {
+		// The JSON is valid and all of it was seen: without a result or an error, it wants an answer.
 		err.Code = CodeInvalidRequest
+		calls = calls || !answers
+	} else {
+		var rest salvager
+		rest.feed(s.data)
+		answers, calls = answers || rest.kind() == Response, calls || rest.kind() == Request
+		if id == nil && !s.badID {
+			id = rest.result()
+		}
 	}
-	if id := env.ID(); ValidID(id) {
+	switch {
+	case answers && !calls:
+		err.ResponseID = bytes.Clone(id)
+	case calls && !answers:
 		err.ID = bytes.Clone(id)
 	}
 	return err
@@ -138,57 +176,44 @@ func Scan(data []byte, env *Envelope) error {
 
 // classify decides the kind from the members that are there.
 func (e *Envelope) classify() *fault {
+	if string(e.Params()) == "null" {
+		e.params = Span{}
+	}
+	if e.result.Present() && string(e.Error()) == "null" {
+		e.errObj = Span{}
+	}
 	switch {
 	case e.method.Present():
+		if e.Raw[e.method.Start] != '"' {
+			return faultMethod
+		}
 		if e.result.Present() || e.errObj.Present() {
 			return faultMixed
 		}
-		if p := e.at(e.params); p != nil && p[0] != '{' && p[0] != '[' {
+		if p := e.Params(); p != nil && p[0] != '{' && p[0] != '[' {
 			return faultParams
 		}
 		e.Kind = Notification
 		if e.id.Present() {
 			e.Kind = Request
 		}
-	case e.result.Present() != e.errObj.Present():
+	case e.result.Present() && e.errObj.Present():
+		return faultBoth
+	case e.result.Present() || e.errObj.Present():
 		if !e.id.Present() {
 			return faultNoID
 		}
+		if obj := e.Error(); obj != nil && obj[0] != '{' {
+			return faultError
+		}
 		e.Kind = Response
-	case e.ack.Present() && !e.id.Present() && !e.result.Present():
+	case e.ack.Present() && !e.id.Present():
 		if !ValidID(e.AckID()) {
 			return faultID
 		}
 		e.Kind = Ack
-	case e.result.Present():
-		return faultBoth
 	default:
 		return faultNothing
 	}
 	return nil
-}
-
-// Unquote returns the characters of a JSON string that has been validated. Without escapes it returns a
-// part of raw; a value that is not a string gives nil.
-func Unquote(raw []byte) []byte {
-	if len(raw) < 2 || raw[0] != '"' {
-		return nil
-	}
-	if body := raw[1 : len(raw)-1]; bytes.IndexByte(body, '\\') < 0 {
-		return body
-	}
-	out, err := jsontext.AppendUnquote(nil, raw)
-	if err != nil { // a lone surrogate escape: valid JSON, replaced as encoding/json does
-		return []byte(strings.ToValidUTF8(string(out), "�"))
-	}
-	return out
-}
-
-// AppendQuote appends s as a JSON string.
-func AppendQuote[T ~string | ~[]byte](dst []byte, s T) []byte {
-	out, err := jsontext.AppendQuote(dst, s)
-	if err != nil { // invalid UTF-8 is replaced, the rest is kept
-		return out
-	}
-	return out
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 )
 
 // A frame is one envelope on a socket:
@@ -24,14 +25,8 @@ const HeaderBytes = 4
 // line any known MCP client accepts (10 MiB), so it is never what limits an answer.
 const DefaultMaxFrameBytes = 16 << 20
 
-const (
-	// minBufferBytes is the first size of a read buffer: 64 KiB, what a pipe or socket hands over at once.
-	minBufferBytes = 64 << 10
-	// keepBufferBytes is the largest buffer kept once it is empty; a larger one served one rare frame.
-	keepBufferBytes = 1 << 20
-)
-
-// ErrEmptyFrame reports a frame that declares a length of 0. The stream cannot be trusted after it.
+// ErrEmptyFrame reports a frame that declares a length of 0. A reader cannot trust the stream after it; a
+// writer has not sent it.
 var ErrEmptyFrame = errors.New("empty frame")
 
 // FrameSizeError reports a frame that declares more bytes than the limit. The body is neither allocated nor
@@ -45,7 +40,8 @@ func (e *FrameSizeError) Error() string {
 	return fmt.Sprintf("frame of %d bytes exceeds the limit of %d", e.Size, e.Limit)
 }
 
-// AppendFrame appends header and body to dst, so that both leave in one write.
+// AppendFrame appends header and body to dst, so that both leave in one write. The caller keeps the body
+// within 1..limit; see SealFrame for the checked way.
 func AppendFrame(dst, body []byte) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(body)))
 	return append(dst, body...)
@@ -56,12 +52,15 @@ func BeginFrame(dst []byte) (out []byte, start int) {
 	return append(dst, 0, 0, 0, 0), len(dst)
 }
 
-// SealFrame writes the length of everything behind the header at start. It returns a FrameSizeError, and
-// leaves dst as it is, when the body exceeds limit.
+// SealFrame writes the length of everything behind the header at start. It returns ErrEmptyFrame or a
+// *FrameSizeError, and leaves dst as it is, for a body outside 1..limit.
 func SealFrame(dst []byte, start, limit int) error {
 	n := len(dst) - start - HeaderBytes
-	if n > limit {
-		return &FrameSizeError{Size: uint32(n), Limit: limit}
+	switch {
+	case n == 0:
+		return ErrEmptyFrame
+	case n > limit || n > math.MaxUint32:
+		return &FrameSizeError{Size: uint32(min(n, math.MaxUint32)), Limit: limit}
 	}
 	binary.BigEndian.PutUint32(dst[start:], uint32(n))
 	return nil
@@ -69,7 +68,8 @@ func SealFrame(dst []byte, start, limit int) error {
 
 // Decoder turns chunks of any size into frames. The zero value is ready, with DefaultMaxFrameBytes.
 // It is not safe for concurrent use. Its buffer grows with the bytes that arrived, by doubling, never with
-// a declared length: 128 peers that each announce 16 MiB and send one byte cost 8 MiB, not 2 GiB.
+// a declared length: 128 peers that each announce 16 MiB and send one byte cost 8 MiB, not 2 GiB. It
+// also holds whatever Push is given until Next takes it.
 type Decoder struct {
 	// MaxFrameBytes is the largest body accepted; 0 means DefaultMaxFrameBytes.
 	MaxFrameBytes int
@@ -79,9 +79,9 @@ type Decoder struct {
 	err        error
 }
 
-// Push appends a chunk. The bytes are copied.
+// Push appends a chunk. The bytes are copied, except after an error, when they are dropped.
 func (d *Decoder) Push(chunk []byte) {
-	for len(chunk) > 0 {
+	for d.err == nil && len(chunk) > 0 {
 		n := copy(d.space(), chunk)
 		d.end += n
 		chunk = chunk[n:]
@@ -96,9 +96,9 @@ func (d *Decoder) Next() (body []byte, ok bool, err error) {
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	body = d.buf[d.start+HeaderBytes : d.start+HeaderBytes+size]
-	d.start += HeaderBytes + size
-	return body, true, nil
+	from := d.start + HeaderBytes
+	d.start = from + size
+	return d.buf[from:d.start:d.start], true, nil
 }
 
 // Buffered reports whether Next would return a frame or an error without more bytes.
@@ -113,7 +113,7 @@ func (d *Decoder) Pending() int { return d.end - d.start }
 // Reset forgets all bytes and any error, as for a new connection.
 func (d *Decoder) Reset() {
 	d.start, d.end, d.err = 0, 0, nil
-	if cap(d.buf) > keepBufferBytes {
+	if len(d.buf) > keepBufferBytes {
 		d.buf = nil
 	}
 }
@@ -142,26 +142,9 @@ func (d *Decoder) whole() (size int, ok bool, err error) {
 	return 0, false, d.err
 }
 
-// space returns free room behind the buffered bytes, at least one byte: it moves the bytes to the front
-// when that frees half of the buffer and doubles the buffer otherwise.
+// space returns free room behind the buffered bytes, at least one byte.
 func (d *Decoder) space() []byte {
-	if d.start == d.end {
-		d.start, d.end = 0, 0
-		if cap(d.buf) > keepBufferBytes {
-			d.buf = nil
-		}
-	}
-	if d.end == len(d.buf) {
-		held := d.end - d.start
-		if d.start >= len(d.buf)/2 && d.start > 0 {
-			copy(d.buf, d.buf[d.start:d.end])
-		} else {
-			grown := make([]byte, max(minBufferBytes, 2*len(d.buf)))
-			copy(grown, d.buf[d.start:d.end])
-			d.buf = grown
-		}
-		d.start, d.end = 0, held
-	}
+	d.buf, d.start, d.end = makeRoom(d.buf, d.start, d.end)
 	return d.buf[d.end:]
 }
 
@@ -180,21 +163,23 @@ func NewFrameReader(r io.Reader, limit int) *FrameReader {
 // that ends between frames, the one clean end; a stream that ends inside a header or body is
 // io.ErrUnexpectedEOF. ErrEmptyFrame and FrameSizeError end the stream for good.
 func (f *FrameReader) Next() ([]byte, error) {
-	for {
+	for empty := 0; empty < maxEmptyReads; empty++ {
 		body, ok, err := f.dec.Next()
 		if ok || err != nil {
 			return body, err
 		}
 		n, err := f.r.Read(f.dec.space())
 		f.dec.end += n
-		if err != nil && n == 0 {
-			// Only the decoder knows whether the end is between frames.
-			if errors.Is(err, io.EOF) && f.dec.Pending() > 0 {
-				return nil, io.ErrUnexpectedEOF
-			}
+		switch {
+		case n > 0:
+			empty = -1 // an error that came with bytes comes again without
+		case errors.Is(err, io.EOF) && f.dec.Pending() > 0:
+			return nil, io.ErrUnexpectedEOF // only the decoder knows that the end is inside a frame
+		case err != nil:
 			return nil, err
 		}
 	}
+	return nil, io.ErrNoProgress
 }
 
 // Buffered reports whether Next can answer without reading from the stream.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -42,6 +43,23 @@ type ProtocolRange struct {
 }
 
 func (r ProtocolRange) String() string { return fmt.Sprintf("%d-%d", r.Min, r.Max) }
+
+// Contains reports whether protocol n is in the range.
+func (r ProtocolRange) Contains(n int) bool { return r.Min <= n && n <= r.Max }
+
+// ParseProtocolRange reads the value of EnvProtocols: "MIN-MAX", or one number.
+func ParseProtocolRange(s string) (ProtocolRange, error) {
+	low, high, both := strings.Cut(s, "-")
+	if !both {
+		high = low
+	}
+	minimum, err := strconv.ParseUint(low, 10, 31)
+	maximum, err2 := strconv.ParseUint(high, 10, 31)
+	if err != nil || err2 != nil || minimum > maximum {
+		return ProtocolRange{}, fmt.Errorf("protocol range %q is not MIN-MAX", clip(s))
+	}
+	return ProtocolRange{Min: int(minimum), Max: int(maximum)}, nil
+}
 
 // Ready is the params of sox/ready.
 type Ready struct {
@@ -92,31 +110,111 @@ func (e *HandshakeError) Unwrap() error { return e.Err }
 // ErrNotReady reports a first frame that is not sox/ready.
 var ErrNotReady = errors.New("the first frame is not sox/ready")
 
-// ParseReady reads the first frame of a plugin. Unknown members are ignored, so that protocol 1 can grow.
+// ParseReady reads the first frame of a plugin. Unknown members are ignored, so that protocol 1 can grow. A
+// leading v of the version is dropped. Check says whether the values may be used.
 func ParseReady(env *Envelope) (Ready, error) {
 	if env.Kind != Notification || string(env.Method()) != MethodReady {
 		return Ready{}, ErrNotReady
 	}
+	if p := env.Params(); len(p) == 0 || p[0] != '{' {
+		return Ready{}, errors.New("params of sox/ready: not an object")
+	}
 	var r Ready
 	if err := json.Unmarshal(env.Params(), &r); err != nil {
-		return Ready{}, fmt.Errorf("params of sox/ready: %w", err)
+		return Ready{}, fmt.Errorf("params of sox/ready: %w", describe(err))
 	}
+	r.Version = strings.TrimPrefix(r.Version, "v")
 	return r, nil
 }
 
-// Check compares a ready frame with what the file name promised.
+// describe says which member has the wrong type, without quoting the value.
+func describe(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return fmt.Errorf("%q is not of type %s", wrong.Field, wrong.Type)
+	}
+	return errors.New("malformed")
+}
+
+// Check compares a ready frame with what the file name promised. An error names what the author or the owner
+// of the file has to change.
 func (r Ready) Check(name, version string) error {
 	switch {
-	case r.Protocol.Min > Protocol || r.Protocol.Max < Protocol:
+	case r.Protocol.Min < 1 || r.Protocol.Min > r.Protocol.Max:
+		return fmt.Errorf("the plugin states no protocol range: sox/ready needs \"protocol\":{\"min\":%d,\"max\":%d}", Protocol, Protocol)
+	case !r.Protocol.Contains(Protocol):
 		return fmt.Errorf("the plugin speaks protocol %s, this host speaks %d: rebuild it with an SDK of this host's release", r.Protocol, Protocol)
 	case r.Name != name:
-		return fmt.Errorf("the plugin calls itself %q but its file is named %q: rename the file or the plugin", r.Name, name)
+		return fmt.Errorf("the plugin calls itself %q but its file is named %q: rename the file or the plugin", clip(r.Name), name)
 	case r.Version != version:
-		return fmt.Errorf("the plugin says version %q but its file says %q: rename the file or set the version in the code", r.Version, version)
+		return fmt.Errorf("the plugin says version %q but its file says %q: rename the file or set the version in the code", clip(r.Version), version)
 	}
-	for _, m := range r.Methods {
-		if strings.HasPrefix(m, "sox/") || strings.HasPrefix(m, "$/") || m == "" || m == "*" || IsMCPMethod(strings.TrimSuffix(m, "*")) {
-			return fmt.Errorf("the plugin declares the method %q, which is reserved", m)
+	for _, revision := range r.MCP {
+		if revision == "" {
+			return errors.New("the plugin declares an empty MCP revision")
+		}
+	}
+	for _, pattern := range r.Methods {
+		if fault := checkPattern(pattern); fault != "" {
+			return fmt.Errorf("the plugin declares the method %q, which %s", clip(pattern), fault)
+		}
+	}
+	return r.Limits.check()
+}
+
+// clip shortens text of a peer for an error: 64 characters hold every name and version that is allowed.
+func clip(s string) string {
+	if len(s) <= 64 {
+		return s
+	}
+	return strings.ToValidUTF8(s[:64], "") + "…"
+}
+
+// reserved are the prefixes under which no plugin may declare a method. JSON-RPC 2.0 §4 keeps "rpc." for
+// itself.
+var reserved = append([]string{"sox/", "$/", "rpc."}, mcpMethods...)
+
+// checkPattern says what is wrong with a declared method, or nothing. A pattern must not cover any reserved
+// method, so "too*" is refused like "tools/*".
+func checkPattern(pattern string) string {
+	prefix, open := strings.CutSuffix(pattern, "*")
+	switch {
+	case prefix == "":
+		return "names no method of its own"
+	case strings.Contains(prefix, "*"):
+		return "has a * before its end"
+	}
+	for _, r := range reserved {
+		if covers(r, prefix) || open && strings.HasPrefix(r, prefix) {
+			return "is reserved"
+		}
+	}
+	return ""
+}
+
+// covers reports whether a reserved name, or prefix that ends in a separator, covers method.
+func covers(reserved, method string) bool {
+	if last := reserved[len(reserved)-1]; last == '/' || last == '.' {
+		return strings.HasPrefix(method, reserved)
+	}
+	return method == reserved
+}
+
+// check refuses negative limits.
+func (l Limits) check() error {
+	for _, limit := range []struct {
+		name  string
+		value int64
+	}{
+		{"concurrency", int64(l.Concurrency)},
+		{"queue", int64(l.Queue)},
+		{"request_bytes", int64(l.RequestBytes)},
+		{"response_bytes", int64(l.ResponseBytes)},
+		{"default_timeout_ms", l.DefaultTimeoutMS},
+		{"max_timeout_ms", l.MaxTimeoutMS},
+	} {
+		if limit.value < 0 {
+			return fmt.Errorf("the plugin states a negative limit: %s is %d", limit.name, limit.value)
 		}
 	}
 	return nil
@@ -135,18 +233,15 @@ func MatchMethod(pattern, method string) bool {
 	return pattern == method
 }
 
+// mcpMethods are the methods of MCP, in any revision: whole names, and prefixes that end in a slash.
+var mcpMethods = []string{
+	"initialize", "ping", "server/", "tools/", "prompts/", "resources/", "completion/", "logging/",
+	"notifications/", "subscriptions/", "sampling/", "elicitation/", "roots/", "tasks/",
+}
+
 // IsMCPMethod reports whether a method belongs to MCP, in any revision.
 func IsMCPMethod(method string) bool {
-	switch method {
-	case "initialize", "ping":
-		return true
-	}
-	for _, prefix := range []string{"server/", "tools/", "prompts/", "resources/", "completion/", "logging/", "notifications/", "subscriptions/", "sampling/", "elicitation/", "roots/", "tasks/"} {
-		if strings.HasPrefix(method, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(mcpMethods, func(m string) bool { return covers(m, method) })
 }
 
 // SessionOpen is the params of sox/session.open.
@@ -160,4 +255,21 @@ type SessionOpen struct {
 // SessionClose is the params of sox/session.close.
 type SessionClose struct {
 	Session uint64 `json:"session"`
+}
+
+// Health is the result of sox/health. An error answer, or none in time, counts as not healthy.
+type Health struct {
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"` // one sentence for status, when not OK
+}
+
+// Snapshot is the result of sox/snapshot.
+type Snapshot struct {
+	State json.RawMessage `json:"state"` // any JSON; only the plugin reads it
+}
+
+// Restore is the params of sox/restore.
+type Restore struct {
+	State   json.RawMessage `json:"state"`   // as the snapshot gave it
+	Version string          `json:"version"` // version that made the snapshot
 }

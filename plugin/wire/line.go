@@ -7,28 +7,34 @@ import (
 	"io"
 )
 
-// A line is one envelope on a pipe: UTF-8 JSON and "\n"; "\r\n" is accepted, blank lines are skipped.
+// A line is one envelope on a pipe: UTF-8 JSON and "\n"; "\r\n" is accepted, blank lines are skipped, and so
+// is a byte order mark at the start of a line, which some shells put before what they pipe. Only "\n" ends a
+// line: U+2028, U+2029 and U+0085 are characters like any other.
 
 // DefaultMaxLineBytes bounds a line without its newline: 16 MiB, the same as a frame.
 const DefaultMaxLineBytes = 16 << 20
 
-// salvageBytes is how much of an overlong line is kept at either end to find its id: 4 KiB holds every
-// id the gateway accepts together with the members around it.
-const salvageBytes = 4 << 10
+// maxEmptyReads is how often in a row a stream may return nothing and no error before it is given up, as
+// in package bufio.
+const maxEmptyReads = 100
+
+var byteOrderMark = []byte("\uFEFF")
 
 // LineSizeError reports a line over the limit. The reader has skipped to its newline (or the end of the
 // stream) and goes on with the next line.
 type LineSizeError struct {
-	Size  int64  // bytes, without the newline
-	Limit int    // bytes
-	ID    []byte // the raw id if it could be found at either end of the line, else nil
+	Size       int64  // bytes, without the line end
+	Limit      int    // bytes
+	ID         []byte // the raw id of what looks like a request, whose sender waits for an answer; else nil
+	ResponseID []byte // the raw id of what looks like a response; else nil
 }
 
 func (e *LineSizeError) Error() string {
 	return fmt.Sprintf("line of %d bytes exceeds the limit of %d", e.Size, e.Limit)
 }
 
-// LineReader reads lines from a stream. One goroutine at a time; it never closes the stream.
+// LineReader reads lines from a stream. One goroutine at a time; it never closes the stream. Its buffer grows
+// with the bytes that arrived, by doubling, to at most twice the limit.
 type LineReader struct {
 	r          io.Reader
 	limit      int
@@ -47,107 +53,121 @@ func NewLineReader(r io.Reader, limit int) *LineReader {
 }
 
 // Next returns the next line that is not blank, without its line end, valid until the next call. A
-// LineSizeError is not final. A last line without a newline is returned before io.EOF.
+// *LineSizeError is not final. A last line without a newline is returned before io.EOF; after any other
+// error of the stream, what stands before it is dropped.
 func (l *LineReader) Next() ([]byte, error) {
 	for {
-		line, ok := l.buffered()
-		if !ok {
-			if l.err != nil {
-				return l.last()
+		line, ok := l.take()
+		switch {
+		case ok:
+		case l.err != nil:
+			rest := l.rest()
+			if !errors.Is(l.err, io.EOF) || isBlank(rest) {
+				return nil, l.err
 			}
-			if l.end-l.start > l.limit+1 { // one more byte for a '\r'
-				return nil, l.skip()
-			}
+			line = rest
+		case l.end-l.start > l.limit+1: // one byte more than the limit may be a '\r'
+			return nil, l.skip()
+		default:
 			l.fill()
 			continue
 		}
 		line = bytes.TrimSuffix(line, []byte{'\r'})
 		if len(line) > l.limit {
-			return nil, &LineSizeError{Size: int64(len(line)), Limit: l.limit, ID: SalvageID(line, line)}
+			var s salvager
+			s.feed(line)
+			return nil, l.oversized(int64(len(line)), &s)
 		}
-		if len(bytes.TrimLeft(line, " \t")) > 0 {
-			return line, nil
+		if !isBlank(line) {
+			return bytes.TrimPrefix(line, byteOrderMark), nil
 		}
 	}
 }
 
-// Buffered reports whether a whole line waits, so that Next would not read from the stream.
+// Buffered reports whether a whole line waits that is not blank, so that Next would not read from the stream.
+// It drops blank lines in front of it: a caller that flushes before it blocks must not be misled by them.
 func (l *LineReader) Buffered() bool {
-	return bytes.IndexByte(l.buf[l.start+l.seen:l.end], '\n') >= 0
+	for {
+		i := bytes.IndexByte(l.buf[l.start+l.seen:l.end], '\n')
+		if i < 0 {
+			l.seen = l.end - l.start
+			return false
+		}
+		l.seen += i
+		if !isBlank(l.buf[l.start : l.start+l.seen]) {
+			return true
+		}
+		l.start, l.seen = l.start+l.seen+1, 0
+	}
 }
 
-// buffered takes the line at the front of the buffer.
-func (l *LineReader) buffered() ([]byte, bool) {
+func isBlank(line []byte) bool { return len(bytes.Trim(line, " \t\r")) == 0 }
+
+// take takes the line at the front of the buffer.
+func (l *LineReader) take() ([]byte, bool) {
 	i := bytes.IndexByte(l.buf[l.start+l.seen:l.end], '\n')
 	if i < 0 {
 		l.seen = l.end - l.start
 		return nil, false
 	}
 	stop := l.start + l.seen + i
-	line := l.buf[l.start:stop]
+	line := l.buf[l.start:stop:stop]
 	l.start, l.seen = stop+1, 0
 	return line, true
 }
 
-// last returns what stands before the end of the stream, once, and then the stream's error.
-func (l *LineReader) last() ([]byte, error) {
-	line := bytes.TrimSuffix(l.buf[l.start:l.end], []byte{'\r'})
+// rest takes what stands before the end of the stream.
+func (l *LineReader) rest() []byte {
+	line := l.buf[l.start:l.end:l.end]
 	l.start, l.end, l.seen = 0, 0, 0
-	if len(line) > l.limit {
-		return nil, &LineSizeError{Size: int64(len(line)), Limit: l.limit, ID: SalvageID(line, line)}
-	}
-	if len(bytes.TrimLeft(line, " \t")) > 0 && errors.Is(l.err, io.EOF) {
-		return line, nil
-	}
-	return nil, l.err
+	return line
 }
 
-// skip drops the overlong line at the front of the buffer, keeping salvageBytes of either end.
+// skip drops the overlong line at the front of the buffer, up to its newline or the end of the stream.
 func (l *LineReader) skip() error {
-	head := bytes.Clone(l.buf[l.start : l.start+min(salvageBytes, l.end-l.start)])
-	tail := bytes.Clone(l.buf[max(l.start, l.end-salvageBytes):l.end])
-	size := int64(l.end - l.start)
-	l.start, l.end, l.seen = 0, 0, 0
-	for l.err == nil {
-		l.fill()
-		line, whole := l.buffered()
+	var s salvager
+	var size int64
+	for {
+		line, whole := l.take()
 		if !whole {
-			line = l.buf[l.start:l.end]
-			l.start, l.end, l.seen = 0, 0, 0
+			line = l.rest()
 		}
 		size += int64(len(line))
-		tail = append(tail, line[max(0, len(line)-salvageBytes):]...)
-		tail = tail[max(0, len(tail)-salvageBytes):]
-		if whole {
-			break
+		s.feed(line)
+		if whole || l.err != nil {
+			if bytes.HasSuffix(line, []byte{'\r'}) {
+				size--
+			}
+			return l.oversized(size, &s)
 		}
+		l.fill()
 	}
-	if bytes.HasSuffix(tail, []byte{'\r'}) {
-		tail, size = tail[:len(tail)-1], size-1
-	}
-	return &LineSizeError{Size: size, Limit: l.limit, ID: SalvageID(head, tail)}
 }
 
-// fill reads once, growing the buffer by doubling up to the limit.
+func (l *LineReader) oversized(size int64, s *salvager) error {
+	err := &LineSizeError{Size: size, Limit: l.limit}
+	switch s.kind() {
+	case Request:
+		err.ID = s.result()
+	case Response:
+		err.ResponseID = s.result()
+	}
+	return err
+}
+
+// fill reads once, growing the buffer by doubling.
 func (l *LineReader) fill() {
+	l.buf, l.start, l.end = makeRoom(l.buf, l.start, l.end)
 	if l.start == l.end {
-		l.start, l.end, l.seen = 0, 0, 0
-		if cap(l.buf) > keepBufferBytes {
-			l.buf = nil
+		l.seen = 0
+	}
+	for range maxEmptyReads {
+		n, err := l.r.Read(l.buf[l.end:])
+		l.end += n
+		l.err = err
+		if n > 0 || err != nil {
+			return
 		}
 	}
-	if l.end == len(l.buf) {
-		held := l.end - l.start
-		if l.start >= len(l.buf)/2 && l.start > 0 {
-			copy(l.buf, l.buf[l.start:l.end])
-		} else {
-			grown := make([]byte, max(minBufferBytes, 2*len(l.buf)))
-			copy(grown, l.buf[l.start:l.end])
-			l.buf = grown
-		}
-		l.start, l.end = 0, held
-	}
-	n, err := l.r.Read(l.buf[l.end:])
-	l.end += n
-	l.err = err
+	l.err = io.ErrNoProgress
 }

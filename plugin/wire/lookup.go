@@ -51,32 +51,29 @@ func EachMember(raw []byte, fn func(name []byte, value Span) bool) bool {
 // EachElement calls fn with each element of the array raw, in order, until fn returns false. It reports
 // whether raw is a well-formed array as far as it was read.
 func EachElement(raw []byte, fn func(value []byte) bool) bool {
-	s := scanner{data: raw}
-	s.space()
-	if s.pos == len(raw) || raw[s.pos] != '[' {
+	i := skipSpace(raw, 0)
+	if i == len(raw) || raw[i] != '[' {
 		return false
 	}
-	s.pos++
-	s.space()
-	if s.pos < len(raw) && raw[s.pos] == ']' {
+	i = skipSpace(raw, i+1)
+	if i < len(raw) && raw[i] == ']' {
 		return true
 	}
 	for {
-		start := s.pos
-		if s.value() != nil {
+		start := i
+		end, f := skipValue(raw, i, MaxDepth-1)
+		if f != nil {
 			return false
 		}
-		if !fn(raw[start:s.pos:s.pos]) {
+		if !fn(raw[start:end:end]) {
 			return true
 		}
-		s.space()
-		if s.pos == len(raw) {
+		if i = skipSpace(raw, end); i == len(raw) {
 			return false
 		}
-		switch raw[s.pos] {
+		switch raw[i] {
 		case ',':
-			s.pos++
-			s.space()
+			i = skipSpace(raw, i+1)
 		case ']':
 			return true
 		default:
@@ -87,13 +84,8 @@ func EachElement(raw []byte, fn func(value []byte) bool) bool {
 
 // ValidValue reports whether raw is exactly one JSON value with valid UTF-8.
 func ValidValue(raw []byte) bool {
-	s := scanner{data: raw}
-	s.space()
-	if s.value() != nil {
-		return false
-	}
-	s.space()
-	return s.pos == len(raw)
+	end, f := skipValue(raw, skipSpace(raw, 0), MaxDepth)
+	return f == nil && skipSpace(raw, end) == len(raw)
 }
 
 // IsNull reports a value that is absent or null.

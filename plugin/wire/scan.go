@@ -1,47 +1,42 @@
 package wire
 
-import (
-	"encoding/binary"
-	"math/bits"
-	"unicode/utf8"
-)
-
-// MaxDepth bounds the nesting of one envelope: 1,000 levels, the limit of the official Go SDK's reader.
-// MCP messages stay under 20.
-const MaxDepth = 1000
-
-// fault is a reason why bytes are not an envelope. shape separates valid JSON of the wrong shape.
-type fault struct {
-	reason string
-	shape  bool
-}
-
+// Faults of shape: valid JSON that is no JSON-RPC envelope.
 var (
-	faultSyntax    = &fault{reason: "invalid JSON"}
-	faultEnd       = &fault{reason: "JSON ends early"}
-	faultTrailing  = &fault{reason: "bytes after the JSON value"}
-	faultUTF8      = &fault{reason: "invalid UTF-8"}
-	faultControl   = &fault{reason: "control character in a string"}
-	faultEscape    = &fault{reason: "invalid escape in a string"}
-	faultDepth     = &fault{reason: "nested deeper than 1000 levels"}
 	faultBatch     = &fault{reason: "a batch array, which this protocol revision does not have", shape: true}
 	faultObject    = &fault{reason: "not a JSON object", shape: true}
 	faultDuplicate = &fault{reason: "a member appears twice", shape: true}
 	faultVersion   = &fault{reason: `"jsonrpc" is not "2.0"`, shape: true}
 	faultMethod    = &fault{reason: `"method" is not a string`, shape: true}
 	faultID        = &fault{reason: `"id" is not a string or a number`, shape: true}
+	faultIDSize    = &fault{reason: `"id" is longer than 8 KiB`, shape: true}
 	faultParams    = &fault{reason: `"params" is not an object or an array`, shape: true}
+	faultError     = &fault{reason: `"error" is not an object`, shape: true}
 	faultMixed     = &fault{reason: "both a request and a response", shape: true}
 	faultBoth      = &fault{reason: "both a result and an error", shape: true}
 	faultNoID      = &fault{reason: `a response without an "id"`, shape: true}
 	faultNothing   = &fault{reason: `no "method", "result" or "error"`, shape: true}
 )
 
-// scanner makes one pass over data. Every byte is validated once; known members leave their spans in an
-// Envelope. Not safe for concurrent use; the zero value with data set is ready.
+// scanner makes one pass over data: the three outermost levels here, everything below by skipValue. Every
+// byte is validated once; known members leave their spans in an Envelope. A fault of syntax ends the scan;
+// the first fault of shape is kept while the scan goes on, so that an id behind it is still found. Not safe
+// for concurrent use; the zero value with data set is ready.
 type scanner struct {
-	data []byte
-	pos  int
+	data  []byte
+	pos   int
+	depth int // open objects around pos
+	shape *fault
+	where int // pos of shape
+
+	version bool // "jsonrpc" was there
+	badID   bool // an id was there that leaves no span
+}
+
+// misshapen notes a fault of shape at the value that starts at pos.
+func (s *scanner) misshapen(f *fault, pos int) {
+	if s.shape == nil {
+		s.shape, s.where = f, pos
+	}
 }
 
 // envelope scans the top-level object.
@@ -59,58 +54,28 @@ func (s *scanner) envelope(env *Envelope) *fault {
 		}
 		return faultObject
 	}
-	version := false
 	f := s.object(func(key []byte) *fault {
-		var span *Span
 		switch string(key) {
 		case "jsonrpc":
-			if version {
-				return faultDuplicate
-			}
-			version = true
-			at := s.pos
-			if f := s.value(); f != nil {
-				return f
-			}
-			if string(Unquote(s.data[at:s.pos])) != "2.0" {
-				return faultVersion
-			}
-			return nil
+			return s.jsonrpc()
 		case "id":
 			return s.id(env)
 		case "method":
-			if f := s.member(&env.method); f != nil {
-				return f
-			}
-			if s.data[env.method.Start] != '"' {
-				env.method = Span{}
-				return faultMethod
-			}
-			return nil
+			return s.member(&env.method)
 		case "params":
-			if env.params.Present() {
-				return faultDuplicate
-			}
-			start := s.pos
-			if f := s.params(env); f != nil {
-				return f
-			}
-			env.params = Span{start, s.pos}
-			return nil
+			return s.params(env)
 		case "result":
-			span = &env.result
+			return s.member(&env.result)
 		case "error":
-			span = &env.errObj
+			return s.member(&env.errObj)
 		case "session":
-			span = &env.session
+			return s.member(&env.session)
 		case "timeout_ms":
-			span = &env.timeout
+			return s.member(&env.timeout)
 		case "ack":
-			span = &env.ack
-		default:
-			return s.value()
+			return s.member(&env.ack)
 		}
-		return s.member(span)
+		return s.value()
 	})
 	if f != nil {
 		return f
@@ -119,36 +84,58 @@ func (s *scanner) envelope(env *Envelope) *fault {
 	if s.pos != len(s.data) {
 		return faultTrailing
 	}
-	if !version && !env.ack.Present() {
-		return faultVersion
+	return nil
+}
+
+// jsonrpc scans the version member.
+func (s *scanner) jsonrpc() *fault {
+	start := s.pos
+	if f := s.value(); f != nil {
+		return f
+	}
+	if s.version {
+		s.misshapen(faultDuplicate, start)
+	}
+	s.version = true
+	if raw := s.data[start:s.pos]; string(raw) != `"2.0"` && string(Unquote(raw)) != "2.0" {
+		s.misshapen(faultVersion, start)
 	}
 	return nil
 }
 
-// id scans the id member. null is remembered but leaves no span.
+// id scans the id member. null is remembered but leaves no span; a second id leaves none either, since
+// nobody could tell which of the two an answer should name.
 func (s *scanner) id(env *Envelope) *fault {
-	if env.nullID {
-		return faultDuplicate
-	}
-	if f := s.member(&env.id); f != nil {
+	start := s.pos
+	if f := s.value(); f != nil {
 		return f
 	}
-	switch raw := env.ID(); {
+	raw := s.data[start:s.pos]
+	switch {
+	case s.badID || env.nullID || env.id.Present():
+		s.misshapen(faultDuplicate, start)
+		s.badID, env.id = true, Span{}
 	case string(raw) == "null":
-		env.id, env.nullID = Span{}, true
-	case !ValidID(raw):
-		env.id = Span{}
-		return faultID
+		env.nullID = true
+	case ValidID(raw):
+		env.id = Span{start, s.pos}
+	case len(raw) > MaxIDBytes && ValidID(raw[:1]):
+		s.misshapen(faultIDSize, start)
+		s.badID = true
+	default:
+		s.misshapen(faultID, start)
+		s.badID = true
 	}
 	return nil
 }
 
 // params scans params; when it is an object, one level of it.
 func (s *scanner) params(env *Envelope) *fault {
-	if s.pos == len(s.data) || s.data[s.pos] != '{' {
-		return s.value()
+	start := s.pos
+	if env.params.Present() || s.data[start] != '{' {
+		return s.member(&env.params)
 	}
-	return s.object(func(key []byte) *fault {
+	f := s.object(func(key []byte) *fault {
 		switch string(key) {
 		case "name":
 			return s.member(&env.name)
@@ -161,26 +148,23 @@ func (s *scanner) params(env *Envelope) *fault {
 		case "progressToken":
 			return s.member(&env.token)
 		case "_meta":
-			if env.meta.Present() {
-				return faultDuplicate
-			}
-			start := s.pos
-			if f := s.metadata(env); f != nil {
-				return f
-			}
-			env.meta = Span{start, s.pos}
-			return nil
+			return s.metadata(env)
 		}
 		return s.value()
 	})
+	if f == nil {
+		env.params = Span{start, s.pos}
+	}
+	return f
 }
 
 // metadata scans params._meta; when it is an object, one level of it.
 func (s *scanner) metadata(env *Envelope) *fault {
-	if s.pos == len(s.data) || s.data[s.pos] != '{' {
-		return s.value()
+	start := s.pos
+	if env.meta.Present() || s.data[start] != '{' {
+		return s.member(&env.meta)
 	}
-	return s.object(func(key []byte) *fault {
+	f := s.object(func(key []byte) *fault {
 		switch string(key) {
 		case "progressToken":
 			return s.member(&env.metaToken)
@@ -195,28 +179,35 @@ func (s *scanner) metadata(env *Envelope) *fault {
 		}
 		return s.value()
 	})
+	if f == nil {
+		env.meta = Span{start, s.pos}
+	}
+	return f
 }
 
-// member scans a value into span, which must be unset.
+// member scans a value into span. A second member of the same name is a fault of shape; the first stays.
 func (s *scanner) member(span *Span) *fault {
-	if span.Present() {
-		return faultDuplicate
-	}
 	start := s.pos
 	if f := s.value(); f != nil {
 		return f
+	}
+	if span.Present() {
+		s.misshapen(faultDuplicate, start)
+		return nil
 	}
 	*span = Span{start, s.pos}
 	return nil
 }
 
-// object scans the object at pos and calls member for each key, unquoted, with pos at the value; member
-// must scan that value. Used for the three outermost levels only, so it may recurse.
+// object scans the object at pos and calls member for each key, unquoted, with pos at the value, which is
+// inside data; member must scan that value. Used for the three outermost levels only, so it may recurse.
 func (s *scanner) object(member func(key []byte) *fault) *fault {
+	s.depth++
 	s.pos++ // '{'
 	s.space()
 	if s.pos < len(s.data) && s.data[s.pos] == '}' {
 		s.pos++
+		s.depth--
 		return nil
 	}
 	for {
@@ -237,6 +228,7 @@ func (s *scanner) object(member func(key []byte) *fault) *fault {
 			s.space()
 		case '}':
 			s.pos++
+			s.depth--
 			return nil
 		default:
 			return faultSyntax
@@ -253,265 +245,18 @@ func (s *scanner) key() ([]byte, *fault) {
 		return nil, faultSyntax
 	}
 	start := s.pos
-	if f := s.str(); f != nil {
+	var f *fault
+	if s.pos, f = skipString(s.data, s.pos); f != nil {
 		return nil, f
 	}
 	key := Unquote(s.data[start:s.pos])
-	s.space()
-	if s.pos == len(s.data) {
-		return nil, faultEnd
-	}
-	if s.data[s.pos] != ':' {
-		return nil, faultSyntax
-	}
-	s.pos++
-	s.space()
-	return key, nil
+	s.pos, f = skipColon(s.data, s.pos)
+	return key, f
 }
 
-// value scans one value of any kind without recursion: a stack of one bit a level says whether the
-// innermost open container is an object, so hostile nesting costs 128 bytes and ends at MaxDepth.
-func (s *scanner) value() *fault {
-	var objects [(MaxDepth + 63) / 64]uint64
-	depth := 0
-	for {
-		if s.pos == len(s.data) {
-			return faultEnd
-		}
-		var f *fault
-		switch c := s.data[s.pos]; c {
-		case '{', '[':
-			if depth == MaxDepth {
-				return faultDepth
-			}
-			word, bit := depth/64, uint64(1)<<(depth%64)
-			depth++
-			s.pos++
-			s.space()
-			if s.pos == len(s.data) {
-				return faultEnd
-			}
-			if c == '{' {
-				objects[word] |= bit
-				if s.data[s.pos] != '}' {
-					if f := s.skipKey(); f != nil {
-						return f
-					}
-					continue
-				}
-			} else {
-				objects[word] &^= bit
-				if s.data[s.pos] != ']' {
-					continue
-				}
-			}
-			s.pos++
-			depth--
-		case '"':
-			f = s.str()
-		case 't':
-			f = s.literal("true")
-		case 'f':
-			f = s.literal("false")
-		case 'n':
-			f = s.literal("null")
-		default:
-			f = s.number()
-		}
-		if f != nil {
-			return f
-		}
-		// A value ended: close containers until one goes on.
-		for {
-			if depth == 0 {
-				return nil
-			}
-			s.space()
-			if s.pos == len(s.data) {
-				return faultEnd
-			}
-			inObject := objects[(depth-1)/64]&(1<<((depth-1)%64)) != 0
-			c := s.data[s.pos]
-			if c == ',' {
-				s.pos++
-				s.space()
-				if inObject {
-					if f := s.skipKey(); f != nil {
-						return f
-					}
-				}
-				break
-			}
-			if inObject && c != '}' || !inObject && c != ']' {
-				return faultSyntax
-			}
-			s.pos++
-			depth--
-		}
-	}
+func (s *scanner) value() (f *fault) {
+	s.pos, f = skipValue(s.data, s.pos, MaxDepth-s.depth)
+	return f
 }
 
-// skipKey scans a member name and its colon without looking at it.
-func (s *scanner) skipKey() *fault {
-	if s.pos == len(s.data) {
-		return faultEnd
-	}
-	if s.data[s.pos] != '"' {
-		return faultSyntax
-	}
-	if f := s.str(); f != nil {
-		return f
-	}
-	s.space()
-	if s.pos == len(s.data) {
-		return faultEnd
-	}
-	if s.data[s.pos] != ':' {
-		return faultSyntax
-	}
-	s.pos++
-	s.space()
-	return nil
-}
-
-func (s *scanner) space() {
-	for s.pos < len(s.data) {
-		switch s.data[s.pos] {
-		case ' ', '\t', '\n', '\r':
-			s.pos++
-		default:
-			return
-		}
-	}
-}
-
-func (s *scanner) literal(word string) *fault {
-	if len(s.data)-s.pos < len(word) {
-		return faultEnd
-	}
-	if string(s.data[s.pos:s.pos+len(word)]) != word {
-		return faultSyntax
-	}
-	s.pos += len(word)
-	return nil
-}
-
-// number scans a number by the grammar of RFC 8259 §6.
-func (s *scanner) number() *fault {
-	d, i := s.data, s.pos
-	if i < len(d) && d[i] == '-' {
-		i++
-	}
-	switch {
-	case i == len(d):
-		return faultEnd
-	case d[i] == '0':
-		i++
-	case '1' <= d[i] && d[i] <= '9':
-		i = digits(d, i)
-	default:
-		return faultSyntax
-	}
-	if i < len(d) && d[i] == '.' {
-		j := digits(d, i+1)
-		if j == i+1 {
-			return faultSyntax
-		}
-		i = j
-	}
-	if i < len(d) && (d[i] == 'e' || d[i] == 'E') {
-		i++
-		if i < len(d) && (d[i] == '+' || d[i] == '-') {
-			i++
-		}
-		j := digits(d, i)
-		if j == i {
-			return faultSyntax
-		}
-		i = j
-	}
-	s.pos = i
-	return nil
-}
-
-func digits(d []byte, i int) int {
-	for i < len(d) && '0' <= d[i] && d[i] <= '9' {
-		i++
-	}
-	return i
-}
-
-const (
-	ones  = 0x0101010101010101
-	highs = 0x8080808080808080
-)
-
-// str scans a string with its quotes. Eight bytes a step pass while none is a quote, a backslash, a
-// control character or outside ASCII: subtracting sets a byte's high bit exactly where a lower byte did not
-// already stop the search.
-func (s *scanner) str() *fault {
-	d, i := s.data, s.pos+1
-	for {
-		for i+8 <= len(d) {
-			x := binary.LittleEndian.Uint64(d[i:])
-			stop := (x - ones*0x20) | ((x ^ ones*'"') - ones) | ((x ^ ones*'\\') - ones) | x
-			if stop &= highs; stop != 0 {
-				i += bits.TrailingZeros64(stop) >> 3
-				break
-			}
-			i += 8
-		}
-		if i >= len(d) {
-			s.pos = len(d)
-			return faultEnd
-		}
-		switch c := d[i]; {
-		case c == '"':
-			s.pos = i + 1
-			return nil
-		case c == '\\':
-			n, f := escape(d[i:])
-			if f != nil {
-				s.pos = i
-				return f
-			}
-			i += n
-		case c < 0x20:
-			s.pos = i
-			return faultControl
-		case c < utf8.RuneSelf:
-			i++
-		default:
-			for i < len(d) && d[i] >= utf8.RuneSelf {
-				r, n := utf8.DecodeRune(d[i:])
-				if r == utf8.RuneError && n == 1 {
-					s.pos = i
-					return faultUTF8
-				}
-				i += n
-			}
-		}
-	}
-}
-
-// escape returns the length of the escape at the start of d.
-func escape(d []byte) (int, *fault) {
-	if len(d) < 2 {
-		return 0, faultEnd
-	}
-	switch d[1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return 2, nil
-	case 'u':
-		if len(d) < 6 {
-			return 0, faultEnd
-		}
-		for _, c := range d[2:6] {
-			if !('0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F') {
-				return 0, faultEscape
-			}
-		}
-		return 6, nil
-	}
-	return 0, faultEscape
-}
+func (s *scanner) space() { s.pos = skipSpace(s.data, s.pos) }

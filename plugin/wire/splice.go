@@ -108,10 +108,10 @@ func AppendRawError(dst, id, errObj []byte) []byte {
 
 // AppendError appends a response with a raw id and an error of ours.
 func AppendError(dst, id []byte, e *Error) []byte {
-	obj, err := json.Marshal(e)
-	if err != nil { // Data that is no JSON is a bug of the caller; the code and message still go out
-		obj, _ = json.Marshal(&Error{Code: e.Code, Message: e.Message})
+	if !ValidValue(e.Data) { // absent, or a bug of the caller: the code and message still go out
+		e = &Error{Code: e.Code, Message: e.Message}
 	}
+	obj, _ := json.Marshal(e) // a number, a string and valid JSON always marshal
 	return AppendRawError(dst, id, obj)
 }
 
