@@ -80,7 +80,10 @@ func (e *FolderError) Remedy() string {
 	steps := []string{fmt.Sprintf("look at it with: ls -ld %s", dir), "take it for an impostor until you know who made it"}
 	switch {
 	case e.Dir != e.Asked && !e.IsSymlink && e.Mode.IsDir():
-		steps = append(steps, "its owner or an administrator has to take the write permission away, or set SOX_HOME to a folder whose parents only you and root can write in")
+		if e.ActualUID == 0 {
+			steps = append(steps, fmt.Sprintf("an administrator can run: chmod go-w %s", dir))
+		}
+		steps = append(steps, "or set SOX_HOME to a folder whose parents only you and root can write in")
 		return strings.Join(steps, "; ")
 	case e.IsSymlink:
 		steps = append(steps, fmt.Sprintf("rm %s removes the link and nothing else", dir))

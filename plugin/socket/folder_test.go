@@ -280,7 +280,9 @@ func TestSeed_B13_remedies_are_right_and_never_destroy(t *testing.T) {
 		{"foreign_in_the_data_root", FolderError{Reason: ReasonForeign, Asked: "/home/u/.sox/run", Dir: "/home/u/.sox/run", ActualUID: 0, Mode: fs.ModeDir | 0o755},
 			[]string{"another user", "move it aside", "mv /home/u/.sox/run /home/u/.sox/run.aside"}},
 		{"writable_folder_of_root_above", FolderError{Reason: ReasonForeign, Asked: "/srv/x/run", Dir: "/srv", ActualUID: 0, Mode: fs.ModeDir | 0o775},
-			[]string{`because of "/srv" above it`, "others can write in it", "administrator"}},
+			[]string{`because of "/srv" above it`, "others can write in it", "an administrator can run: chmod go-w /srv", "or set SOX_HOME"}},
+		{"strangers_folder_above", FolderError{Reason: ReasonForeign, Asked: "/home/x/run", Dir: "/home/x", ActualUID: 7, Mode: fs.ModeDir | 0o755},
+			[]string{`because of "/home/x" above it`, "another user", "or set SOX_HOME"}},
 		{"plain_file", FolderError{Reason: ReasonForeign, Asked: "-x", Dir: "-x", ActualUID: uid, Mode: 0o644}, []string{"not a folder", "ls -ld '-x'"}},
 	}
 	for _, c := range cases {

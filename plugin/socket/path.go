@@ -95,6 +95,9 @@ func displayKey(key string) string {
 
 // validPath refuses a path that the system would read as something else: relative, abstract (a leading "@" in Go), or cut at a NUL.
 func validPath(path string) error {
+	if os.Geteuid() < 0 {
+		return ErrUnsupported
+	}
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 		return fmt.Errorf("socket %q: not an absolute path", path)
 	}
