@@ -16,6 +16,10 @@ const placeCheck = 30 * time.Second
 // is called with the path each time it listens. problem, if not nil, is called with what went wrong without
 // ending the service. The error is that of the first listen, or nil.
 func ListenAndServe(ctx context.Context, home, pluginsDir string, h Handler, ready func(path string), problem func(error)) error {
+	return listenAndServe(ctx, home, pluginsDir, h, ready, problem, placeCheck)
+}
+
+func listenAndServe(ctx context.Context, home, pluginsDir string, h Handler, ready func(string), problem func(error), check time.Duration) error {
 	if problem == nil {
 		problem = func(error) {}
 	}
@@ -35,22 +39,22 @@ func ListenAndServe(ctx context.Context, home, pluginsDir string, h Handler, rea
 		if ready != nil {
 			ready(l.Path())
 		}
-		s.serveInPlace(ctx, l)
+		s.serveInPlace(ctx, l, check)
 		if err := l.Close(); err != nil {
 			problem(fmt.Errorf("close control socket: %w", err))
 		}
-		l = relisten(ctx, home, pluginsDir, problem)
+		l = relisten(ctx, home, pluginsDir, problem, check)
 	}
 	s.shut()
 	return nil
 }
 
 // serveInPlace accepts on l until ctx ends or l has lost its place.
-func (s *server) serveInPlace(ctx context.Context, l *Listener) {
+func (s *server) serveInPlace(ctx context.Context, l *Listener, check time.Duration) {
 	var accepting sync.WaitGroup
 	// Ended by closing l below.
 	accepting.Go(func() { _ = s.accept(ctx, l) })
-	tick := time.NewTicker(placeCheck)
+	tick := time.NewTicker(check)
 	defer tick.Stop()
 	for ctx.Err() == nil && l.InPlace() {
 		select {
@@ -63,14 +67,14 @@ func (s *server) serveInPlace(ctx context.Context, l *Listener) {
 }
 
 // relisten tries until it listens again; nil means that ctx has ended.
-func relisten(ctx context.Context, home, pluginsDir string, problem func(error)) *Listener {
+func relisten(ctx context.Context, home, pluginsDir string, problem func(error), pause time.Duration) *Listener {
 	for ctx.Err() == nil {
 		l, err := Listen(home, pluginsDir)
 		if err == nil {
 			return l
 		}
 		problem(err)
-		timer := time.NewTimer(placeCheck)
+		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
