@@ -44,6 +44,9 @@ type comparer struct {
 	// pairs remembers references already compared, so that recursive schemas end
 	// and shared definitions are compared once.
 	pairs map[refPair]outcome
+	// added are the pairs a trial put there. What it found under its own
+	// assumptions is not kept: the report would miss the reasons.
+	added []refPair
 }
 
 type refPair struct{ old, new string }
@@ -100,7 +103,7 @@ func (c *comparer) at(p path) string {
 		return map[direction]string{input: "arguments", output: "result"}[c.direction]
 	}
 	noun := map[direction]string{input: "argument", output: "result"}[c.direction]
-	text := strings.ReplaceAll(strings.Join(p, "."), ".[]", "[]")
+	text := strings.ReplaceAll(strings.Join(p, "."), ".[", "[")
 	const maxText = 120 // runes; enough for every real path, a bound for hostile ones
 	if runes := []rune(text); len(runes) > maxText {
 		text = string(runes[:maxText]) + "…"
@@ -111,7 +114,8 @@ func (c *comparer) at(p path) string {
 func (c *comparer) schemas(old, new any, p path, depth int) {
 	*c.steps++
 	if depth > maxDepth || *c.steps > maxSteps {
-		if !reflect.DeepEqual(old, new) {
+		// Equal texts mean the same only when they refer to nothing.
+		if !reflect.DeepEqual(old, new) || mentionsRef(old) {
 			c.breaks("%s is too deep or too large to compare", c.at(p))
 		}
 		return
@@ -128,6 +132,7 @@ func (c *comparer) schemas(old, new any, p path, depth int) {
 		return
 	}
 	c.pairs[pair] = pending
+	c.added = append(c.added, pair)
 	before := c.breaking
 	c.breaking = false
 	c.resolved(from, to, p, depth)
@@ -137,6 +142,20 @@ func (c *comparer) schemas(old, new any, p path, depth int) {
 		c.pairs[pair] = fits
 	}
 	c.breaking = c.breaking || before
+}
+
+func mentionsRef(value any) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		_, found := v["$ref"]
+		for _, member := range v {
+			found = found || mentionsRef(member)
+		}
+		return found
+	case []any:
+		return slices.ContainsFunc(v, mentionsRef)
+	}
+	return false
 }
 
 // resolved compares two schemas without a leading $ref.
@@ -571,9 +590,12 @@ func (c *comparer) alternatives(old, new []any, p path, depth int) {
 func (c *comparer) fits(old, new any, depth int) bool {
 	trial := &comparer{
 		direction: c.direction, oldRoot: c.oldRoot, newRoot: c.newRoot,
-		steps: c.steps, pairs: maps.Clone(c.pairs),
+		steps: c.steps, pairs: c.pairs,
 	}
 	trial.schemas(old, new, nil, depth+1)
+	for _, pair := range trial.added {
+		delete(c.pairs, pair)
+	}
 	return !trial.breaking
 }
 
