@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"maps"
+	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,6 +18,15 @@ import (
 // FrameTimeout bounds the time between the first and the last byte of one frame: 10 s. Between frames
 // there is no limit. Only streams with read deadlines enforce it.
 const FrameTimeout = 10 * time.Second
+
+const (
+	// settleTime is how long the end of a connection waits for a write in progress to say how much of it was
+	// accepted: 50 ms. Closing a socket ends the write at once; the bound is for streams that do not.
+	settleTime = 50 * time.Millisecond
+	// lingerTime is how long a connection that cannot be written to any more is still read: 1 s. A peer that
+	// ended has left its last answers in the kernel's buffer, and its end is read behind them.
+	lingerTime = time.Second
+)
 
 // ErrClosed reports a connection that this end closed.
 var ErrClosed = errors.New("connection closed")
@@ -51,7 +62,7 @@ type Reply struct {
 	Phase Phase
 	Env   *wire.Envelope // the response when Answered; valid only during Retire
 	Err   error          // why the connection ended, otherwise
-	// Complete says that everything the peer wrote was read before the end. Only then does a missing ack
+	// Complete says that everything the peer ever wrote was read before the end. Only then does a missing ack
 	// prove that the handler never started.
 	Complete bool
 }
@@ -81,24 +92,28 @@ type Options struct {
 
 // Stats are counters of one connection.
 type Stats struct {
-	Late    uint64 // answers to ids that were forgotten, answered before, or never minted
-	Pending int    // open calls
+	Received uint64 // envelopes read
+	Late     uint64 // answers to ids that were forgotten, answered before, or never minted
+	Pending  int    // open calls
 }
 
 // Conn is one connection. Make it with NewConn, then run Run in a goroutine of yours. All methods are safe
 // for concurrent use.
 type Conn struct {
-	rw   io.ReadWriteCloser
-	opts Options
-	out  *Sink
-	late atomic.Uint64
+	rw       io.ReadWriteCloser
+	opts     Options
+	out      *Sink
+	late     atomic.Uint64
+	received atomic.Uint64
 
 	mu      sync.Mutex
 	nextID  uint64
 	pending map[uint64]pending // open calls by minted id
 	closed  error              // why the connection ended; nil while open
 
-	done chan struct{} // closed when every call has been retired
+	ended  atomic.Bool   // closed is set; read without mu on the way of every frame
+	linger *time.Timer   // ends the connection after a write error; guarded by mu
+	done   chan struct{} // closed when every call has been retired
 }
 
 type pending struct {
@@ -112,56 +127,82 @@ func NewConn(rw io.ReadWriteCloser, opts Options) *Conn {
 	if opts.MaxFrameBytes <= 0 {
 		opts.MaxFrameBytes = wire.DefaultMaxFrameBytes
 	}
-	return &Conn{
+	c := &Conn{
 		rw:      rw,
 		opts:    opts,
 		out:     NewSink(rw, opts.BacklogBytes),
 		pending: make(map[uint64]pending),
 		done:    make(chan struct{}),
 	}
+	c.out.failed = c.writeFailed
+	return c
 }
 
-// Run reads until the stream ends, then closes it and retires every open call. It returns io.EOF for a
-// clean end, ErrClosed after Close, a ViolationError for bytes that are no envelopes, or the read error.
+// Run reads until the stream ends, then closes it. When it returns, every open call has been retired and no
+// goroutine of the connection is left, provided that closing the stream ends a blocked write on it. It returns
+// io.EOF for a clean end, ErrClosed after Close, a ViolationError for bytes that are no envelopes or come too
+// slowly, or the read error.
 func (c *Conn) Run() error {
 	err := c.read()
-	if e := c.close(err, readToEnd(err)); e != nil {
-		err = e // closed by us first: the read error only follows from that
+	if first := c.close(err, readToEnd(err)); first != nil {
+		err = first // the read error only follows from that
 	}
+	<-c.done
 	c.out.Wait()
 	return err
 }
 
-// readToEnd reports whether a stream that ended with err had nothing left to read: the peer closed it or
-// died. A stream that this end closed, a violation or a timeout may have left an ack unread.
+// readToEnd reports whether a read error means that nothing the peer wrote is left unread. A Unix socket
+// reports a reset only behind the last byte.
 func readToEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 func (c *Conn) read() error {
-	in := &frameStream{rw: c.rw}
+	in := &frameStream{r: c.rw}
 	frames := wire.NewFrameReader(in, c.opts.MaxFrameBytes)
 	in.partial = frames.Partial
 	var env wire.Envelope
-	for {
+	for !c.ended.Load() {
 		body, err := frames.Next()
 		if err != nil {
-			var size *wire.FrameSizeError
-			if errors.As(err, &size) || errors.Is(err, wire.ErrEmptyFrame) {
-				return &ViolationError{err}
-			}
-			return err
+			return violation(err)
 		}
+		in.frame++
 		if err := wire.Scan(body, &env); err != nil {
 			return &ViolationError{err}
 		}
+		c.received.Add(1)
 		c.dispatch(&env)
 		if !frames.Buffered() {
 			if c.opts.Idle != nil {
 				c.opts.Idle()
 			}
-			_ = c.out.Flush() // a write error shows up as a read error too
+			_ = c.out.Flush() // an error ends the connection by itself, see writeFailed
 		}
+	}
+	return ErrClosed
+}
+
+// violation marks the read errors that are the peer's fault.
+func violation(err error) error {
+	var size *wire.FrameSizeError
+	switch {
+	case errors.As(err, &size) || errors.Is(err, wire.ErrEmptyFrame):
+		return &ViolationError{err}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &ViolationError{fmt.Errorf("a frame took longer than %v: %w", FrameTimeout, err)}
+	}
+	return err
+}
+
+// writeFailed bounds what is left of a connection whose stream takes nothing more: usually the reader finds
+// its end at once.
+func (c *Conn) writeFailed(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed == nil && c.linger == nil {
+		c.linger = time.AfterFunc(lingerTime, func() { _ = c.close(fmt.Errorf("write: %w", err), false) })
 	}
 }
 
@@ -195,8 +236,18 @@ func (c *Conn) dispatch(env *wire.Envelope) {
 		case c.opts.Serve != nil:
 			c.opts.Serve(c, env)
 		case env.Kind == wire.Request:
-			_ = c.ReplyError(env.ID(), wire.Errorf(wire.CodeMethodNotFound, "method not found"))
+			c.refuse(env.ID())
 		}
+	}
+}
+
+// refuse answers a request that nobody serves. It must not wait: a peer that asks without reading the answers
+// has no claim to either.
+func (c *Conn) refuse(id []byte) {
+	e := wire.Errorf(wire.CodeMethodNotFound, "method not found")
+	err := c.Send(func(dst []byte) []byte { return wire.AppendError(dst, id, e) })
+	if errors.Is(err, ErrBacklog) {
+		_ = c.close(&ViolationError{err}, false)
 	}
 }
 
@@ -238,6 +289,16 @@ func (c *Conn) Open(id uint64) Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pending[id].call
+}
+
+// EachOpen calls fn with every open call, in no order. fn runs under the connection's lock and must only
+// look.
+func (c *Conn) EachOpen(fn func(id uint64, call Call)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, p := range c.pending {
+		fn(id, p.call)
+	}
 }
 
 // Phase reports how far an open call has got; ok is false when it is not open.
@@ -317,7 +378,7 @@ func (c *Conn) Drained() error { return c.out.Empty() }
 func (c *Conn) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Stats{Late: c.late.Load(), Pending: len(c.pending)}
+	return Stats{Received: c.received.Load(), Late: c.late.Load(), Pending: len(c.pending)}
 }
 
 // Backlog returns the bytes that wait for the peer to read.
@@ -349,15 +410,22 @@ func (c *Conn) close(cause error, complete bool) error {
 		return c.closed
 	}
 	c.closed = cause
+	c.ended.Store(true)
 	open := c.pending
 	c.pending = nil
+	if c.linger != nil {
+		c.linger.Stop()
+	}
 	c.mu.Unlock()
 
-	handed := c.out.Handed()
-	_ = c.rw.Close() // nobody can act on a failed close of a socket
+	// Nothing may be handed to the stream between the question how far each request got and its answer: so
+	// no further write may start, and one that has started is given a moment to end.
 	c.out.Fail(cause)
-	for _, p := range open {
-		p.call.Retire(Reply{Phase: phase(p, handed), Err: cause, Complete: complete})
+	_ = c.rw.Close() // nobody can act on a failed close of a socket
+	c.out.settle(settleTime)
+	handed := c.out.Handed()
+	for _, id := range slices.Sorted(maps.Keys(open)) {
+		open[id].call.Retire(Reply{Phase: phase(open[id], handed), Err: cause, Complete: complete})
 	}
 	close(c.done)
 	return nil
@@ -365,19 +433,24 @@ func (c *Conn) close(cause error, complete bool) error {
 
 // frameStream sets a read deadline while a frame is unfinished and lifts it between frames.
 type frameStream struct {
-	rw      io.Reader
+	r       io.Reader
 	partial func() bool
-	armed   bool
+	frame   uint64 // frames read
+	armed   uint64 // 1 + frames read when the deadline was set; 0 while there is none
 }
 
 func (f *frameStream) Read(p []byte) (int, error) {
-	if d, ok := f.rw.(net.Conn); ok {
+	if d, ok := f.r.(interface{ SetReadDeadline(t time.Time) error }); ok {
 		switch partial := f.partial(); {
-		case partial && !f.armed:
-			f.armed = d.SetReadDeadline(time.Now().Add(FrameTimeout)) == nil
-		case !partial && f.armed:
-			f.armed = d.SetReadDeadline(time.Time{}) != nil
+		case partial && f.armed != f.frame+1: // the first bytes of another frame
+			if d.SetReadDeadline(time.Now().Add(FrameTimeout)) == nil {
+				f.armed = f.frame + 1
+			}
+		case !partial && f.armed != 0:
+			if d.SetReadDeadline(time.Time{}) == nil {
+				f.armed = 0
+			}
 		}
 	}
-	return f.rw.Read(p)
+	return f.r.Read(p)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 )
 
 // DefaultBacklogBytes bounds what a Sink holds for a peer that does not read: 4 MiB, on top of what the
@@ -27,15 +28,19 @@ type Sink struct {
 	limit int
 
 	mu      sync.Mutex
-	room    sync.Cond // signalled when the backlog shrinks or the sink fails
-	buf     []byte    // appended, not yet taken by a writer
-	spare   []byte    // the other buffer, empty
-	taken   int       // bytes that the present writer holds
-	writing bool      // one goroutine owns the stream
-	queued  uint64    // bytes ever appended
-	written uint64    // bytes ever accepted by the stream
-	err     error     // first write error; final
+	room    sync.Cond     // signalled when the backlog shrinks or the sink fails
+	buf     []byte        // appended, not yet taken by a writer
+	spare   []byte        // the other buffer, empty
+	taken   int           // bytes that the present writer holds
+	writing bool          // one goroutine owns the stream
+	queued  uint64        // bytes ever appended
+	written uint64        // bytes ever accepted by the stream
+	err     error         // first write error, or that of Fail; final
+	drained chan struct{} // closed by the draining goroutine at its end; nil when there is none
 	drains  sync.WaitGroup
+
+	// failed, if set before the first use, is told a write error, once, without the lock.
+	failed func(error)
 }
 
 // tryWriter writes without blocking: n may be short, and a stream that takes nothing gives n 0, err nil.
@@ -73,7 +78,7 @@ func (s *Sink) AppendWait(build func(dst []byte) ([]byte, error)) (end uint64, e
 	defer s.mu.Unlock()
 	for len(s.buf)+s.taken >= s.limit && s.err == nil {
 		if !s.writing {
-			s.startDrainLocked(nil)
+			s.startDrainLocked(s.takeLocked(), 0)
 		}
 		s.room.Wait()
 	}
@@ -98,25 +103,28 @@ func (s *Sink) appendLocked(build func(dst []byte) ([]byte, error)) (uint64, err
 // Flush hands the backlog to the stream without blocking. It returns the sink's first write error, if any.
 func (s *Sink) Flush() error {
 	s.mu.Lock()
+	first := false
 	for !s.writing && s.err == nil && len(s.buf) > 0 {
 		out := s.takeLocked()
 		if s.try == nil {
-			s.startDrainLocked(out)
+			s.startDrainLocked(out, 0)
 			break
 		}
 		s.mu.Unlock()
 		n, err := s.try(out)
 		s.mu.Lock()
-		s.wroteLocked(n, err)
-		switch {
-		case s.err != nil || n == len(out):
+		first = s.wroteLocked(n, err)
+		if s.err != nil || n == len(out) {
 			s.returnLocked(out)
-		default:
-			s.startDrainLocked(out[n:])
+		} else {
+			s.startDrainLocked(out, n)
 		}
 	}
 	err := s.err
 	s.mu.Unlock()
+	if first && s.failed != nil {
+		s.failed(err)
+	}
 	return err
 }
 
@@ -128,14 +136,16 @@ func (s *Sink) takeLocked() []byte {
 	return out
 }
 
-// wroteLocked accounts for one write of the present writer.
-func (s *Sink) wroteLocked(n int, err error) {
+// wroteLocked accounts for one write of the present writer and reports whether it is the one that failed.
+func (s *Sink) wroteLocked(n int, err error) (first bool) {
 	s.written += uint64(n)
 	s.taken -= n
-	if err != nil && s.err == nil {
+	first = err != nil && s.err == nil
+	if first {
 		s.err = err
 	}
 	s.room.Broadcast()
+	return first
 }
 
 // returnLocked ends the present writer's turn and keeps its buffer for the next.
@@ -150,30 +160,53 @@ func (s *Sink) returnLocked(out []byte) {
 	s.room.Broadcast()
 }
 
-// startDrainLocked passes the writer's turn to a goroutine that writes rest and everything appended
+// startDrainLocked passes the writer's turn to a goroutine that writes out[done:] and everything appended
 // meanwhile. It ends when the backlog is empty or a write fails; Wait joins it.
-func (s *Sink) startDrainLocked(rest []byte) {
-	if rest == nil {
-		rest = s.takeLocked()
-	}
+func (s *Sink) startDrainLocked(out []byte, done int) {
+	drained := make(chan struct{})
+	s.drained = drained
 	s.drains.Go(func() {
 		for {
-			n, err := s.w.Write(rest)
+			n, err := s.w.Write(out[done:])
 			s.mu.Lock()
-			s.wroteLocked(n, err)
-			s.returnLocked(rest)
+			first := s.wroteLocked(n, err)
+			s.returnLocked(out)
 			if s.err != nil || len(s.buf) == 0 {
+				s.drained = nil
+				close(drained)
+				err := s.err
 				s.mu.Unlock()
+				if first && s.failed != nil {
+					s.failed(err)
+				}
 				return
 			}
-			rest = s.takeLocked()
+			out, done = s.takeLocked(), 0
 			s.mu.Unlock()
 		}
 	})
 }
 
+// settle waits, for at most d, until no goroutine drains the backlog: then Handed is exact. Call it after
+// Fail and after closing the stream.
+func (s *Sink) settle(d time.Duration) {
+	s.mu.Lock()
+	drained := s.drained
+	s.mu.Unlock()
+	if drained == nil {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-drained:
+	case <-timer.C:
+	}
+}
+
 // Handed returns how many of the bytes appended since the start may have reached the peer: those the stream
-// accepted, and those that a writer holds at this moment. Everything behind it provably has not.
+// accepted, and those that a writer holds at this moment. Everything behind it provably has not yet, and after
+// Fail never will. A failed write takes back what the stream reported as not accepted.
 func (s *Sink) Handed() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,6 +238,9 @@ func (s *Sink) Empty() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.err == nil && (s.writing || len(s.buf) > 0) {
+		if !s.writing { // appended since, and not flushed yet
+			s.startDrainLocked(s.takeLocked(), 0)
+		}
 		s.room.Wait()
 	}
 	return s.err
