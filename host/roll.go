@@ -1,0 +1,467 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sox-host/sox-host/host/internal/control"
+	"github.com/sox-host/sox-host/host/internal/slot"
+	"github.com/sox-host/sox-host/host/internal/store"
+	"github.com/sox-host/sox-host/plugin/rpc"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+const (
+	// undoTimeout bounds the way back when a host has failed, in which the command's own deadline no longer
+	// counts: a start (10 s), a drain (30 s) and a stop (3 s), twice, since the others follow the canary.
+	undoTimeout = 90 * time.Second
+
+	// A follower that is busy with an operation of its own is asked again, since it may have begun that one
+	// because of the same commit. Half a minute is a start and a drain.
+	busyPause = 250 * time.Millisecond
+	busyTries = 120
+)
+
+// RollOptions says which plugins to change on which hosts.
+type RollOptions struct {
+	Home       string   // absolute
+	PluginsDir string   // absolute
+	Plugins    []string // by name
+	All        bool     // every plugin of the folder and of the running hosts, besides Plugins
+	// Request is what to do with each of them; its Plugin and Adopt are set here.
+	Request UpgradeRequest
+	// Progress, if not nil, is called with each step in each host, by its process id, 0 for a probe without a
+	// host. Calls do not overlap.
+	Progress func(pid int, step StepEvent)
+}
+
+// RollReport is the result of Roll. Plugins are independent of each other.
+type RollReport struct {
+	Exit    Exit         `json:"exit"`
+	Plugins []PluginRoll `json:"plugins"`
+}
+
+// PluginRoll is the result for one plugin on all hosts.
+type PluginRoll struct {
+	Plugin string `json:"plugin"`
+	Exit   Exit   `json:"exit"`
+	Error  string `json:"error,omitempty"`
+	// Report is the canary's, or that of the probe without a host.
+	Report Report       `json:"report"`
+	Hosts  []HostReport `json:"hosts"`
+}
+
+// Outcome says what became of one host.
+type Outcome string
+
+const (
+	OutcomeDone         Outcome = "done"         // as its Report says
+	OutcomeFailed       Outcome = "failed"       // its old generation serves
+	OutcomeWentBack     Outcome = "went-back"    // it had done it; another host failed
+	OutcomeStuck        Outcome = "stuck"        // it had done it and could not go back
+	OutcomeUntouched    Outcome = "untouched"    // it was not asked
+	OutcomeUnresponsive Outcome = "unresponsive" // it did not answer; it catches up when it starts its plugin again
+	OutcomeEnded        Outcome = "ended"        // it ended in between; its next start uses the committed build
+)
+
+// HostReport is the result for one plugin on one host.
+type HostReport struct {
+	PID     int     `json:"pid"`
+	Canary  bool    `json:"canary,omitempty"`
+	Outcome Outcome `json:"outcome"`
+	Error   string  `json:"error,omitempty"`
+	Report  *Report `json:"report,omitempty"`
+}
+
+// Roll does one operation on plugins in every running host of a plugins folder. For each plugin, the oldest host
+// that serves it is the canary: it does the whole operation and commits. Then the others adopt what it committed,
+// all at once. If one of them fails, all go back. Hosts that do not answer are reported and left. Without a host
+// that serves the plugin, the build is probed and committed here.
+//
+// Failures are in the report, with the exit code of the command line. An error means that nothing was begun.
+func Roll(ctx context.Context, o RollOptions) (RollReport, error) {
+	r := roller{
+		RollOptions: o,
+		remotes: func(ctx context.Context) ([]target, error) {
+			remotes, err := Remotes(ctx, o.Home, o.PluginsDir)
+			targets := make([]target, 0, len(remotes))
+			for _, remote := range remotes {
+				targets = append(targets, target{pid: remote.PID, err: remote.Err, host: remote})
+			}
+			return targets, err
+		},
+		names:   folderPlugins,
+		lock:    control.LockRoll,
+		offline: offlineUpgrade,
+	}
+	return r.roll(ctx)
+}
+
+// offlineUpgrade does an operation without a host: it starts and checks the candidate here, and commits.
+var offlineUpgrade = func(_ context.Context, _, _ string, req UpgradeRequest, _ func(StepEvent)) (Report, error) {
+	return Report{}, fmt.Errorf("no running host serves %q", req.Plugin)
+}
+
+// target is a running host during a roll.
+type target struct {
+	pid    int
+	err    error // why it cannot be asked, nil if it can
+	serves map[string]bool
+	host   interface {
+		Status(ctx context.Context) (Status, error)
+		Upgrade(ctx context.Context, req UpgradeRequest, progress func(StepEvent)) (Report, error)
+	}
+}
+
+// roller is one Roll with what it works on, which tests replace.
+type roller struct {
+	RollOptions
+	remotes func(ctx context.Context) ([]target, error)
+	names   func(pluginsDir string) ([]string, error)
+	lock    func(home, pluginsDir, plugin string) (unlock func(), err error)
+	offline func(ctx context.Context, home, pluginsDir string, req UpgradeRequest, progress func(StepEvent)) (Report, error)
+
+	mu sync.Mutex // held while Progress runs, which is the command's own quick printing
+}
+
+func (r *roller) roll(ctx context.Context) (RollReport, error) {
+	targets, err := r.remotes(ctx)
+	if err != nil {
+		return RollReport{}, err
+	}
+	askStatus(ctx, targets)
+	names, err := r.plugins(targets)
+	if err != nil {
+		return RollReport{}, err
+	}
+	report := RollReport{Plugins: []PluginRoll{}}
+	for _, name := range names {
+		report.Plugins = append(report.Plugins, r.rollOne(ctx, name, targets))
+	}
+	report.Exit = combine(report.Plugins)
+	return report, nil
+}
+
+// askStatus learns what each target serves. One that does not say counts as unresponsive.
+func askStatus(ctx context.Context, targets []target) {
+	var asking sync.WaitGroup
+	for i := range targets {
+		t := &targets[i]
+		if t.err != nil {
+			continue
+		}
+		// Ended by statusTimeout.
+		asking.Go(func() {
+			status, err := t.host.Status(ctx)
+			t.err = err
+			t.serves = make(map[string]bool, len(status.Plugins))
+			for _, p := range status.Plugins {
+				t.serves[p.Plugin] = true
+			}
+		})
+	}
+	asking.Wait()
+}
+
+func (r *roller) plugins(targets []target) ([]string, error) {
+	if !r.All {
+		return r.Plugins, nil
+	}
+	set := make(map[string]bool)
+	for _, t := range targets {
+		maps.Copy(set, t.serves)
+	}
+	if !r.Request.Restart { // only what runs can be restarted
+		names, err := r.names(r.PluginsDir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			set[name] = true
+		}
+	}
+	for _, name := range r.Plugins {
+		set[name] = true
+	}
+	return slices.Sorted(maps.Keys(set)), nil
+}
+
+// folderPlugins returns the names of all plugins in a folder, those whose files cannot run included: an upgrade of
+// everything must say what it could not upgrade. Files for other systems are none of this one's.
+func folderPlugins(dir string) ([]string, error) {
+	listing, err := store.Scan(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, f := range listing.Files {
+		if f.Name != "" && f.Kind != store.NoKind && !f.Foreign() && f.Verdict != store.WrongArch {
+			names = append(names, f.Name)
+		}
+	}
+	return names, nil
+}
+
+// rollOne does the operation for one plugin.
+func (r *roller) rollOne(ctx context.Context, name string, targets []target) PluginRoll {
+	one := PluginRoll{Plugin: name, Hosts: []HostReport{}}
+	if !r.Request.DryRun { // which writes nothing, not even a lock
+		unlock, err := r.lock(r.Home, r.PluginsDir, name)
+		if err != nil {
+			return one.failed(exitOf(err), err)
+		}
+		defer unlock()
+	}
+	var serving, silent []target
+	for _, t := range targets {
+		switch {
+		case t.err != nil:
+			silent = append(silent, t)
+		case t.serves[name]:
+			serving = append(serving, t)
+		}
+	}
+	req := r.Request
+	req.Plugin = name
+	req.Adopt = false
+	if len(serving) == 0 {
+		one = r.withoutHost(ctx, one, req)
+	} else {
+		one = r.withHosts(ctx, one, req, serving)
+	}
+	for _, t := range silent {
+		one.Hosts = append(one.Hosts, HostReport{PID: t.pid, Outcome: OutcomeUnresponsive, Error: t.err.Error()})
+	}
+	if one.Exit == slot.ExitDone && unresponsive(one.Hosts) && !req.DryRun {
+		one.Exit = slot.ExitPartial
+		one.Error = "not every running host answered; those that did not go on with the build they have, until they start the plugin again"
+	}
+	return one
+}
+
+func unresponsive(hosts []HostReport) bool {
+	return slices.ContainsFunc(hosts, func(h HostReport) bool { return h.Outcome == OutcomeUnresponsive })
+}
+
+func (one PluginRoll) failed(exit Exit, err error) PluginRoll {
+	one.Exit, one.Error = exit, err.Error()
+	one.Report = Report{Plugin: one.Plugin, Result: slot.ResultFailed, Exit: exit, Error: one.Error}
+	return one
+}
+
+func (r *roller) withoutHost(ctx context.Context, one PluginRoll, req UpgradeRequest) PluginRoll {
+	if req.Restart {
+		return one.failed(slot.ExitNoHost, fmt.Errorf("no running host serves %q: there is nothing to restart", one.Plugin))
+	}
+	report, err := r.offline(ctx, r.Home, r.PluginsDir, req, r.progressOf(0))
+	if err != nil {
+		return one.failed(exitOf(err), err)
+	}
+	one.Report, one.Exit, one.Error = report, report.Exit, report.Error
+	return one
+}
+
+func (r *roller) withHosts(ctx context.Context, one PluginRoll, req UpgradeRequest, serving []target) PluginRoll {
+	canary, followers := serving[0], serving[1:]
+	one.Hosts = append(one.Hosts, r.ask(ctx, canary, req))
+	for _, t := range followers {
+		one.Hosts = append(one.Hosts, HostReport{PID: t.pid, Outcome: OutcomeUntouched})
+	}
+	first := &one.Hosts[0]
+	first.Canary = true
+	if first.Report == nil {
+		exit := slot.ExitFailed
+		if first.Outcome == OutcomeUnresponsive {
+			exit = slot.ExitDeadline
+		}
+		if e := ctx.Err(); e != nil {
+			exit = exitOf(e)
+		}
+		return one.failed(exit, errors.New(first.Error))
+	}
+	one.Report, one.Exit, one.Error = *first.Report, first.Report.Exit, first.Report.Error
+	if first.Outcome != OutcomeDone || req.DryRun {
+		return one
+	}
+
+	r.askAll(ctx, followers, one.Hosts[1:], following(req))
+	var failed []HostReport
+	for _, h := range one.Hosts[1:] {
+		if h.Outcome == OutcomeFailed {
+			failed = append(failed, h)
+		}
+	}
+	switch {
+	case len(failed) == 0:
+	case ctx.Err() != nil:
+		one.Exit = exitOf(ctx.Err())
+		one.Error = fmt.Sprintf("the waiting ended while other hosts followed host %d; they go on by themselves: run sox-host status", canary.pid)
+	case changed(one.Report):
+		return r.goBack(ctx, one, serving, failed)
+	default:
+		one.Exit, one.Error = slot.ExitPartial, describe(failed)
+	}
+	return one
+}
+
+// following is the request for the hosts behind the canary: the build it committed, whatever led to it. A restart
+// commits nothing and is the same for all.
+func following(req UpgradeRequest) UpgradeRequest {
+	if req.Restart {
+		return req
+	}
+	return UpgradeRequest{
+		Plugin:         req.Plugin,
+		Adopt:          true,
+		AllowDowngrade: req.AllowDowngrade,
+		AllowBreaking:  req.AllowBreaking,
+		DrainTimeoutMS: req.DrainTimeoutMS,
+		TimeoutMS:      req.TimeoutMS,
+	}
+}
+
+func changed(r Report) bool {
+	return r.Result == slot.ResultUpgraded || r.Result == slot.ResultRolledBack
+}
+
+// goBack returns the canary, and the followers that had come along, to the build before.
+func (r *roller) goBack(ctx context.Context, one PluginRoll, serving []target, failed []HostReport) PluginRoll {
+	// The user's patience was for the operation; leaving hosts on different builds is worse than being late.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	one.Exit = slot.ExitFailed
+	if failed[0].Report != nil && failed[0].Report.Exit != slot.ExitDone {
+		one.Exit = failed[0].Report.Exit
+	}
+	one.Error = describe(failed)
+	one.Report.Result, one.Report.Exit, one.Report.Error = slot.ResultFailed, one.Exit, one.Error
+
+	undo := UpgradeRequest{Plugin: one.Plugin, Rollback: true, AllowDowngrade: true, AllowBreaking: true, DrainTimeoutMS: r.Request.DrainTimeoutMS}
+	back := r.ask(ctx, serving[0], undo)
+	if !markBack(&one.Hosts[0], back) {
+		one.Exit = slot.ExitPartial
+		one.Error += fmt.Sprintf("; host %d, the first that had done it, could not go back: %s: run sox-host rollback %s", serving[0].pid, one.Hosts[0].Error, one.Plugin)
+		return one
+	}
+	var came []target
+	var at []int
+	for i, h := range one.Hosts {
+		if i > 0 && h.Outcome == OutcomeDone && changed(*h.Report) {
+			came, at = append(came, serving[i]), append(at, i)
+		}
+	}
+	backs := make([]HostReport, len(came))
+	r.askAll(ctx, came, backs, following(undo))
+	var stuck []HostReport
+	for i := range came {
+		if h := &one.Hosts[at[i]]; !markBack(h, backs[i]) {
+			stuck = append(stuck, *h)
+		}
+	}
+	if len(stuck) > 0 {
+		one.Exit = slot.ExitPartial
+		one.Error += "; going back: " + describe(stuck)
+		return one
+	}
+	one.Error += "; all hosts went back to the build before"
+	return one
+}
+
+// markBack records the way back of one host and says whether it arrived. One that ended needs no way back.
+func markBack(h *HostReport, back HostReport) bool {
+	if back.Outcome == OutcomeDone || back.Outcome == OutcomeEnded {
+		h.Outcome = OutcomeWentBack
+		if back.Outcome == OutcomeEnded {
+			h.Outcome = OutcomeEnded
+		}
+		return true
+	}
+	h.Outcome, h.Error = OutcomeStuck, back.Error
+	return false
+}
+
+func describe(hosts []HostReport) string {
+	var all []string
+	for _, h := range hosts {
+		all = append(all, fmt.Sprintf("host %d: %s", h.PID, h.Error))
+	}
+	return strings.Join(all, "; ")
+}
+
+// askAll asks several hosts at once and fills reports, one for each target.
+func (r *roller) askAll(ctx context.Context, targets []target, reports []HostReport, req UpgradeRequest) {
+	var asking sync.WaitGroup
+	for i, t := range targets {
+		// Ended by the host's answer, its silence, or ctx.
+		asking.Go(func() { reports[i] = r.askPatiently(ctx, t, req) })
+	}
+	asking.Wait()
+}
+
+func (r *roller) askPatiently(ctx context.Context, t target, req UpgradeRequest) HostReport {
+	for try := 1; ; try++ {
+		h := r.ask(ctx, t, req)
+		if h.Report == nil || h.Report.Exit != slot.ExitBusy || try == busyTries {
+			return h
+		}
+		pause := time.NewTimer(busyPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return h
+		}
+	}
+}
+
+// ask asks one host. The report is nil when none came.
+func (r *roller) ask(ctx context.Context, t target, req UpgradeRequest) HostReport {
+	h := HostReport{PID: t.pid, Outcome: OutcomeDone}
+	report, err := t.host.Upgrade(ctx, req, r.progressOf(t.pid))
+	var failed *wire.Error
+	switch {
+	case err == nil && report.Exit != slot.ExitDone && report.Exit != slot.ExitPending:
+		h.Outcome, h.Error, h.Report = OutcomeFailed, report.Error, &report
+	case err == nil:
+		h.Report = &report
+	case gone(err):
+		h.Outcome = OutcomeEnded
+		h.Error = "the host ended before it answered"
+	case errors.Is(err, ErrUnresponsive):
+		h.Outcome = OutcomeUnresponsive
+		h.Error = err.Error()
+	case errors.As(err, &failed) && failed.Code == wire.CodeShuttingDown:
+		h.Outcome, h.Error = OutcomeEnded, failed.Message
+	case errors.As(err, &failed):
+		h.Outcome, h.Error = OutcomeFailed, failed.Message
+		h.Report = &Report{Plugin: req.Plugin, Result: slot.ResultFailed, Exit: exitOf(err), Error: failed.Message, PID: t.pid}
+	default:
+		h.Outcome, h.Error = OutcomeFailed, err.Error()
+	}
+	return h
+}
+
+// gone: the connection ended, or there was none to be had.
+func gone(err error) bool {
+	var lost *rpc.LostError
+	return errors.As(err, &lost) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
+}
+
+func (r *roller) progressOf(pid int) func(StepEvent) {
+	return func(step StepEvent) {
+		if r.Progress == nil {
+			return
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.Progress(pid, step)
+	}
+}
