@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -33,6 +34,9 @@ type Request struct {
 // Call sends a request and waits for its answer. An error answer is returned as *wire.Error, the end of
 // the connection as *LostError, the end of ctx as its cause; the peer is then not told, see Forget.
 func (c *Conn) Call(ctx context.Context, r Request) (json.RawMessage, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: %w", r.Method, context.Cause(ctx))
+	}
 	w := &waiter{req: r, done: make(chan struct{})}
 	id, err := c.Start(w)
 	if err != nil {
@@ -62,7 +66,10 @@ func (w *waiter) AppendRequest(dst []byte, id uint64) []byte {
 }
 
 func (w *waiter) Retire(r Reply) {
+	var refusal *wire.Error
 	switch {
+	case r.Phase == Unsent && errors.As(r.Err, &refusal): // by a Redial, in place of the peer
+		w.err = refusal
 	case r.Phase != Answered:
 		w.err = &LostError{Method: w.req.Method, Phase: r.Phase, Err: r.Err}
 	case r.Env.Error() != nil:
@@ -73,7 +80,7 @@ func (w *waiter) Retire(r Reply) {
 	close(w.done)
 }
 
-// ParseError reads a raw error object. What cannot be read becomes CodeInternal with the text kept in data.
+// ParseError reads a raw error object. What cannot be read becomes CodeInternal with the bytes kept in data.
 func ParseError(raw []byte) *wire.Error {
 	var e wire.Error
 	if err := json.Unmarshal(raw, &e); err != nil {
