@@ -68,6 +68,9 @@ type UpgradeRequest struct {
 	DryRun         bool   `json:"dry_run,omitempty"`
 	DrainTimeoutMS int64  `json:"drain_timeout_ms,omitempty"` // 0 = the plugin's setting
 	TimeoutMS      int64  `json:"timeout_ms,omitempty"`       // up to the commit; 0 = the plugin's start timeout and 30 s
+	// SettleMS is how long the new generation is watched, with the old one kept warm, before success is
+	// reported; 0 = DefaultSettle, negative = not at all.
+	SettleMS int64 `json:"settle_ms,omitempty"`
 }
 
 // StepEvent reports the end of one step while an operation runs.

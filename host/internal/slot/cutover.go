@@ -1,0 +1,706 @@
+package slot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/sox-host/sox-host/host/internal/process"
+	"github.com/sox-host/sox-host/host/internal/store"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// An upgrade, a rollback and a restart are one sequence:
+//
+//	LOCK → RESOLVE → PREFLIGHT → STAGE → START → READY → OPEN → LIST → DIFF → GATE → COMMIT → CUTOVER
+//	                                                         → NOTIFY → DRAIN old → STOP old → PROBATION
+//
+// COMMIT comes before CUTOVER, so that a crash can never leave clients on a build that the next start would
+// not pick. Every failure before COMMIT leaves the old generation serving and no state changed. Requests
+// stay with the generation that began them.
+
+const (
+	// DefaultSettle is how long an upgrade watches the new generation before it reports success: 2 s. Until
+	// then the old one stays warm, and a crash goes back to the same process.
+	DefaultSettle = 2 * time.Second
+	// stageTimeout is what an upgrade may take besides the start timeout: 30 s, for reading and copying
+	// large files from slow disks.
+	stageTimeout = 30 * time.Second
+)
+
+// CutoverError says at which step an operation on a slot failed.
+type CutoverError struct {
+	Slot string
+	From string // versions; "" = none
+	To   string
+	Step Step
+	Exit Exit
+	Err  error
+}
+
+func (e *CutoverError) Error() string {
+	if e.To == "" {
+		return fmt.Sprintf("%s: %s: %v", e.Slot, e.Step, e.Err)
+	}
+	return fmt.Sprintf("%s %s -> %s: %s: %v", e.Slot, orNone(e.From), e.To, e.Step, e.Err)
+}
+
+func (e *CutoverError) Unwrap() error { return e.Err }
+
+func orNone(version string) string {
+	if version == "" {
+		return "(none)"
+	}
+	return version
+}
+
+// upgrade is one operation under way.
+type upgrade struct {
+	s        *Slot
+	req      UpgradeRequest
+	progress func(StepEvent)
+	report   Report
+	began    time.Time // of the present step
+	state    store.PluginState
+	file     store.File
+	build    store.Build
+	old      *generation // active at the start; may be nil
+	oldRef   store.Ref
+	new      *generation
+	catalogs map[Profile]*Catalog
+}
+
+// Upgrade carries out one operation and reports how it ended. It returns when the old generation is gone
+// and the new one has settled. ctx ends it only before the commit. progress may be nil.
+func (s *Slot) Upgrade(ctx context.Context, req UpgradeRequest, progress func(StepEvent)) Report {
+	if progress == nil {
+		progress = func(StepEvent) {}
+	}
+	u := &upgrade{s: s, req: req, progress: progress, report: Report{Plugin: s.name}}
+	s.work.Add(1)
+	defer s.work.Done()
+	err := u.run(ctx)
+	s.setOperation("")
+	if err == nil {
+		return u.report
+	}
+	var c *CutoverError
+	if !errors.As(err, &c) {
+		c = &CutoverError{Slot: s.name, From: u.report.From, To: u.report.To, Exit: ExitFailed, Err: err}
+	}
+	u.report.FailedStep, u.report.Exit, u.report.Error = c.Step, c.Exit, c.Err.Error()
+	if u.report.Result == "" {
+		u.report.Result = ResultFailed
+		if c.Exit == ExitRefused {
+			u.report.Result = ResultRefused
+		}
+	}
+	s.log.Warn("operation failed", "step", c.Step, "error", c.Err)
+	return u.report
+}
+
+func (s *Slot) setOperation(step Step) {
+	s.mu.Lock()
+	s.operation = step
+	s.mu.Unlock()
+}
+
+// step begins a step.
+func (u *upgrade) step(step Step) {
+	u.began = time.Now()
+	u.s.setOperation(step)
+}
+
+// done reports the end of a step and returns how long it took, in milliseconds.
+func (u *upgrade) done(step Step, detail string) float64 {
+	ms := float64(time.Since(u.began).Microseconds()) / 1000
+	u.progress(StepEvent{Plugin: u.s.name, Step: step, MS: ms, Detail: detail})
+	return ms
+}
+
+func (u *upgrade) fail(step Step, exit Exit, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTimeout) {
+		exit = ExitDeadline
+	}
+	return &CutoverError{Slot: u.s.name, From: u.report.From, To: u.report.To, Step: step, Exit: exit, Err: err}
+}
+
+var errTimeout = errors.New("the operation's time limit passed")
+
+func (u *upgrade) run(ctx context.Context) error {
+	timeout := u.s.cfg.Settings.StartTimeout + stageTimeout
+	if u.req.TimeoutMS > 0 {
+		timeout = time.Duration(u.req.TimeoutMS) * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w (%v)", errTimeout, timeout))
+	defer cancel()
+	stop := context.AfterFunc(u.s.ctx, cancel)
+	defer stop()
+
+	u.step(StepLock)
+	unlock, err := u.lock(ctx)
+	if err != nil {
+		return err
+	}
+	u.done(StepLock, "")
+	err = u.untilCutover(ctx)
+	unlock()
+	if err != nil || u.new == nil {
+		return err
+	}
+	return u.afterCutover()
+}
+
+// lock takes the plugin's operation lock on disk, against other processes, and the slot's own, against its
+// starts. A host that only adopts what another one commits takes the second alone.
+func (u *upgrade) lock(ctx context.Context) (unlock func(), err error) {
+	release := func() {}
+	if !u.req.Adopt {
+		if release, err = u.s.cfg.State.Lock(ctx, u.s.name); err != nil {
+			exit := ExitFailed
+			if errors.Is(err, store.ErrBusy) {
+				exit = ExitBusy
+			}
+			return nil, u.fail(StepLock, exit, err)
+		}
+	}
+	select {
+	case u.s.op <- struct{}{}:
+	case <-ctx.Done():
+		release()
+		return nil, u.fail(StepLock, ExitBusy, fmt.Errorf("a start of %s is under way: %w", u.s.name, context.Cause(ctx)))
+	}
+	return func() { <-u.s.op; release() }, nil
+}
+
+// untilCutover runs every step up to the new generation being active. It leaves u.new nil when there was
+// nothing to do.
+func (u *upgrade) untilCutover(ctx context.Context) error {
+	s := u.s
+	s.mu.Lock()
+	closed := s.closed
+	u.old, u.oldRef = s.active, s.build.Ref()
+	s.mu.Unlock()
+	if closed {
+		return u.fail(StepLock, ExitFailed, errClosing)
+	}
+
+	if err := u.resolve(ctx); err != nil || u.report.Result != "" {
+		return err
+	}
+	exclusive := s.cfg.Settings.Exclusive
+	if u.old != nil {
+		exclusive = exclusive || u.old.ready.Capabilities.Exclusive
+	}
+	if exclusive && u.old != nil {
+		u.vacate()
+	}
+	if err := u.prepare(ctx); err != nil {
+		if u.new != nil {
+			u.new.stop(process.DefaultLadder)
+			u.new = nil
+		}
+		if exclusive && u.old != nil {
+			s.mu.Lock()
+			s.startLocked() // after the operation lock is free
+			s.mu.Unlock()
+		}
+		return err
+	}
+	u.cutover(exclusive)
+	return nil
+}
+
+// resolve finds the build to go to, checks the gates that need no running candidate, and stages it. It sets
+// report.Result when that is all there is to do.
+func (u *upgrade) resolve(ctx context.Context) (err error) {
+	s := u.s
+	u.step(StepResolve)
+	if u.state, err = s.cfg.State.Load(s.name); err != nil {
+		return u.fail(StepResolve, ExitFailed, err)
+	}
+	if u.old == nil {
+		u.oldRef = u.state.Active
+	}
+	u.report.From, u.report.FromSHA256 = u.oldRef.Version.String(), u.oldRef.SHA256
+
+	switch {
+	case u.req.Rollback:
+		if u.state.Previous.IsZero() {
+			return u.fail(StepResolve, ExitNotFound, fmt.Errorf("%s has no previous build to roll back to", s.name))
+		}
+		err = u.lookup(u.state.Previous)
+	case u.req.Restart, u.req.Adopt:
+		if u.state.Active.IsZero() {
+			return u.fail(StepResolve, ExitNotFound, fmt.Errorf("%s has never been started: run sox-host upgrade %s", s.name, s.name))
+		}
+		err = u.lookup(u.state.Active)
+	default:
+		err = u.chooseFile(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	u.report.To, u.report.ToSHA256 = u.build.Version.String(), u.build.SHA256
+	u.done(StepResolve, u.report.To)
+
+	if u.build.Ref() == u.oldRef && !u.req.Restart && (u.old != nil || u.req.DryRun) {
+		u.report.Result = ResultUnchanged
+		return nil
+	}
+	if err := u.earlyGates(); err != nil {
+		return err
+	}
+	if u.req.DryRun {
+		u.report.Result, u.report.Exit = ResultPlanned, ExitDone
+	}
+	return nil
+}
+
+func (u *upgrade) lookup(ref store.Ref) error {
+	build, err := u.s.cfg.Home.Lookup(u.s.name, ref)
+	if err != nil {
+		return u.fail(StepPreflight, ExitVerify, err)
+	}
+	u.build = build
+	return nil
+}
+
+// chooseFile picks a file of the plugins folder and stages it; a dry run only reads it.
+func (u *upgrade) chooseFile(ctx context.Context) error {
+	s := u.s
+	choice := store.Choice{Pin: u.state.Pin, AllowPrerelease: u.req.Prerelease}
+	if u.req.To != "" {
+		v, err := store.ParseVersion(u.req.To)
+		if err != nil {
+			return u.fail(StepResolve, ExitUsage, err)
+		}
+		choice.To = &v
+	}
+	if u.req.Constraint != "" {
+		c, err := store.ParseConstraint(u.req.Constraint)
+		if err != nil {
+			return u.fail(StepResolve, ExitUsage, err)
+		}
+		choice.Constraint = &c
+	}
+	file, err := s.choose(ctx, choice)
+	if err != nil {
+		switch {
+		case errors.Is(err, store.ErrNoSuchVersion), errors.Is(err, fs.ErrNotExist):
+			return u.fail(StepResolve, ExitNotFound, err)
+		case errors.Is(err, store.ErrPinned), errors.Is(err, store.ErrAmbiguous):
+			return u.fail(StepGate, ExitRefused, err)
+		case errors.Is(err, store.ErrNotReady):
+			return u.fail(StepPreflight, ExitFailed, err)
+		}
+		return u.fail(StepResolve, ExitFailed, err)
+	}
+	if choice.To == nil && choice.Pin == nil && !u.oldRef.IsZero() && file.Version.Compare(u.oldRef.Version) < 0 && !u.req.AllowDowngrade {
+		u.build = store.Build{Plugin: s.name, Version: u.oldRef.Version, SHA256: u.oldRef.SHA256}
+		if u.old == nil && !u.req.DryRun {
+			return u.lookup(u.oldRef)
+		}
+		return nil // the folder holds nothing newer
+	}
+	u.step(StepPreflight)
+	u.report.To = file.Version.String()
+	if u.req.DryRun {
+		u.build, err = s.cfg.Home.Inspect(ctx, file)
+	} else {
+		u.step(StepStage)
+		u.build, err = s.cfg.Home.Stage(ctx, file)
+	}
+	if err != nil {
+		exit := ExitFailed
+		var digest *store.DigestError
+		if errors.As(err, &digest) {
+			exit = ExitVerify
+		}
+		return u.fail(StepStage, exit, err)
+	}
+	u.report.StagedMS = u.done(StepStage, fmt.Sprintf("%.12s", u.build.SHA256))
+	return nil
+}
+
+// earlyGates are the refusals that need no running candidate.
+func (u *upgrade) earlyGates() error {
+	if u.req.Rollback || u.req.Restart || u.req.Adopt {
+		return nil
+	}
+	name, to, from := u.s.name, u.build.Version, u.oldRef.Version
+	if !u.oldRef.IsZero() && to.Compare(from) < 0 && !u.req.AllowDowngrade {
+		return u.fail(StepGate, ExitRefused, fmt.Errorf("%s is older than the active %s: add --allow-downgrade, or run sox-host rollback %s", to, from, name))
+	}
+	if u.req.To == "" {
+		for _, sha := range u.state.Bad {
+			if sha == u.build.SHA256 {
+				return u.fail(StepGate, ExitRefused, fmt.Errorf("%s %s crashed in its probation and was rolled back: drop a fixed build, or insist with --to %s", name, to, to))
+			}
+		}
+	}
+	return nil
+}
+
+// vacate drains and stops the old generation before the candidate starts, for plugins that tolerate one
+// instance only. Requests queue meanwhile.
+func (u *upgrade) vacate() {
+	s := u.s
+	s.mu.Lock()
+	if s.active == u.old {
+		s.active = nil
+	}
+	u.old.role = draining
+	s.mu.Unlock()
+	u.drain()
+	u.step(StepStop)
+	u.old.stop(process.DefaultLadder)
+	u.done(StepStop, u.old.build.Version.String())
+}
+
+// prepare starts the candidate beside the old generation and does everything that may fail, the commit last.
+func (u *upgrade) prepare(ctx context.Context) error {
+	s := u.s
+	u.step(StepStart)
+	began := time.Now()
+	startCtx, cancel := context.WithTimeoutCause(ctx, s.cfg.Settings.StartTimeout, fmt.Errorf("%w: not ready within %v", errTimeout, s.cfg.Settings.StartTimeout))
+	defer cancel()
+	g, step, err := s.bringUp(startCtx, u.build)
+	if err != nil {
+		if u.old != nil && !s.cfg.Settings.Exclusive {
+			err = fmt.Errorf("%w. If only one instance of %s may run at a time, set \"exclusive\": true in %s.json", err, s.name, s.name)
+		}
+		return u.fail(step, ExitFailed, err)
+	}
+	u.new = g
+	u.done(StepOpen, fmt.Sprintf("pid %d", g.backend.Pid()))
+
+	u.step(StepList)
+	if err := u.list(startCtx); err != nil {
+		return u.fail(StepList, ExitFailed, err)
+	}
+	u.report.StartedMS = float64(time.Since(began).Microseconds()) / 1000
+	u.done(StepList, "")
+
+	u.step(StepDiff)
+	u.diff(ctx)
+	u.done(StepDiff, u.report.Schema)
+
+	u.step(StepGate)
+	if len(u.report.Breaking) > 0 && !u.req.AllowBreaking && !u.req.Rollback && !u.req.Restart && !u.req.Adopt {
+		return u.fail(StepGate, ExitRefused, fmt.Errorf("the lists break callers: %s. Add --allow-breaking to accept that", join(u.report.Breaking)))
+	}
+	if err := g.alive(startCtx); err != nil {
+		return u.fail(StepGate, ExitFailed, fmt.Errorf("not healthy after it listed: %w", err))
+	}
+	u.done(StepGate, "")
+	if u.req.Restart || u.req.Adopt {
+		return nil
+	}
+	u.step(StepCommit)
+	if err := u.commit(ctx); err != nil {
+		return u.fail(StepCommit, ExitFailed, err)
+	}
+	u.done(StepCommit, "")
+	return nil
+}
+
+func join(reasons []string) string {
+	const most = 5
+	out := ""
+	for i, r := range reasons {
+		if i == most {
+			return out + fmt.Sprintf("; and %d more", len(reasons)-most)
+		}
+		if i > 0 {
+			out += "; "
+		}
+		out += r
+	}
+	return out
+}
+
+// list fetches the candidate's lists for every profile in use, or for a probe's when none is. An entry that
+// would have to be left out fails the upgrade: the old build still serves whole lists.
+func (u *upgrade) list(ctx context.Context) error {
+	s, g := u.s, u.new
+	u.catalogs = make(map[Profile]*Catalog)
+	fetch := func(session *Session, hello greeting) error {
+		p := session.Profile()
+		if session.Revision == "" || u.catalogs[p] != nil {
+			return nil
+		}
+		c, err := g.fetchCatalog(ctx, session, hello)
+		if err != nil {
+			select {
+			case <-g.dead:
+				return fmt.Errorf("%w (%w)", err, g.deathError())
+			default:
+				return err
+			}
+		}
+		if len(c.Problems) > 0 {
+			return fmt.Errorf("invalid entries: %s", join(c.Problems))
+		}
+		u.catalogs[p] = c
+		return nil
+	}
+	type pair struct {
+		session *Session
+		hello   greeting
+	}
+	var open []pair
+	s.mu.Lock()
+	for id, o := range g.opened {
+		if session := s.sessions[id]; session != nil && session.Revision != "" {
+			open = append(open, pair{session, o.hello})
+		}
+	}
+	s.mu.Unlock()
+	for _, p := range open {
+		if err := fetch(p.session, p.hello); err != nil {
+			return err
+		}
+	}
+	if len(open) > 0 || len(g.ready.MCP) == 0 {
+		return nil
+	}
+	probe := probeSession()
+	hello, err := g.openSession(ctx, probe)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = g.conn.Notify(0, wire.MethodSessionClose, append(wire.AppendUint([]byte(`{"session":`), probe.ID), '}'))
+	}()
+	return fetch(probe, hello)
+}
+
+// diff compares the candidate's lists with the active ones. Where the active build's lists are not known
+// for a profile, they are taken from the cache.
+func (u *upgrade) diff(ctx context.Context) {
+	s := u.s
+	added, changed, removed := 0, 0, 0
+	seen := make(map[string]bool)
+	for p, c := range u.catalogs {
+		s.mu.Lock()
+		old := s.catalogs[p]
+		s.mu.Unlock()
+		if old == nil && u.oldRef.SHA256 != "" {
+			if raw, ok := s.cfg.State.LoadCatalog(s.catalogKey(u.oldRef.SHA256, p)); ok {
+				old, _ = decodeCatalog(raw) // a damaged entry is a miss
+			}
+		}
+		if old == nil && u.old != nil && p == probeSession().Profile() {
+			old = u.listOld(ctx)
+		}
+		a, m, r := 0, 0, 0
+		for i, d := range diffCatalogs(old, c) {
+			a, m, r = a+len(d.Added), m+len(d.Changed), r+len(d.Removed)
+			for _, group := range []struct {
+				sign string
+				list []schemaChange
+			}{{"+", d.Added}, {"~", d.Changed}, {"-", d.Removed}} {
+				for _, change := range group.list {
+					line := fmt.Sprintf("%s %s %s", group.sign, lists[i].member, change.Name)
+					if !seen[line] {
+						seen[line] = true
+						u.report.Changes = append(u.report.Changes, line)
+						if change.Breaking {
+							u.report.Breaking = append(u.report.Breaking, breaking(group.sign, lists[i].member, change)...)
+						}
+					}
+				}
+			}
+		}
+		if a+m+r > added+changed+removed {
+			added, changed, removed = a, m, r
+		}
+	}
+	u.report.Schema = fmt.Sprintf("+%d ~%d -%d", added, changed, removed)
+}
+
+// listOld asks the running old generation for its lists, when no client has yet.
+func (u *upgrade) listOld(ctx context.Context) *Catalog {
+	probe := probeSession()
+	hello, err := u.old.openSession(ctx, probe)
+	if err != nil {
+		return nil
+	}
+	c, err := u.old.fetchCatalog(ctx, probe, hello)
+	if err != nil {
+		return nil
+	}
+	return c
+}
+
+func breaking(sign, member string, c schemaChange) []string {
+	if len(c.Reasons) > 0 {
+		return c.Reasons
+	}
+	if sign == "-" {
+		return []string{fmt.Sprintf("%s: %q is gone", member, c.Name)}
+	}
+	return []string{fmt.Sprintf("%s: %q changed", member, c.Name)}
+}
+
+// commit records the new build as the active one. From here on the next start picks it.
+func (u *upgrade) commit(ctx context.Context) error {
+	action := "upgrade"
+	if u.req.Rollback {
+		action = "rollback"
+	}
+	select {
+	case <-u.new.dead:
+		return u.new.deathError()
+	default:
+	}
+	_, err := u.s.cfg.State.Update(ctx, u.s.name, func(p *store.PluginState) error {
+		if p.Active == u.build.Ref() {
+			return nil
+		}
+		p.Previous, p.Active = p.Active, u.build.Ref()
+		p.LastStartFailed, p.LastStartError = false, ""
+		p.Bad = without(p.Bad, u.build.SHA256)
+		p.History = append(p.History, store.Event{Time: time.Now(), Action: action, From: p.Previous, To: p.Active})
+		return nil
+	})
+	return err
+}
+
+func without(list []string, one string) []string {
+	out := list[:0]
+	for _, s := range list {
+		if s != one {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// cutover moves the pointer: new requests go to the new generation.
+func (u *upgrade) cutover(exclusive bool) {
+	s, g := u.s, u.new
+	u.step(StepCutover)
+	s.mu.Lock()
+	if g.role == ended { // it died between the last check and here: as a crash in probation
+		s.build, g.trial = g.build, true
+		s.mu.Unlock()
+		s.work.Go(func() { s.revert(g) }) // after the operation lock is free
+		return
+	}
+	s.cancelRestartLocked()
+	s.breaker.reset()
+	s.trialEndLocked()
+	if !exclusive && u.old != nil && u.old.role == active {
+		u.old.role = draining
+		s.warm = u.old
+	}
+	s.warmCatalogs, s.warmFacts = s.catalogs, s.facts
+	g.role, g.since = active, time.Now()
+	s.active, s.build, s.startFault = g, g.build, ""
+	s.facts = &Facts{MCP: g.ready.MCP, Methods: g.ready.Methods}
+	s.catalogs = make(map[Profile]*Catalog, len(u.catalogs))
+	for p, c := range u.catalogs {
+		s.catalogs[p] = c
+		g.listed[p] = true
+	}
+	if !u.req.Restart {
+		g.trial = true
+		s.trialEnd = time.AfterFunc(s.cfg.Settings.Probation, func() {
+			s.mu.Lock()
+			g.trial = false
+			s.mu.Unlock()
+		})
+	}
+	if !u.req.Rollback && !u.req.Restart {
+		s.counters.upgrades++
+	}
+	facts := s.facts
+	s.mu.Unlock()
+	s.flushQueue()
+	u.report.Generation = g.num
+	u.report.CutoverMS = u.done(StepCutover, fmt.Sprintf("generation %d", g.num))
+
+	s.saveFacts(g.build.SHA256, facts)
+	for p, c := range u.catalogs {
+		s.saveCatalog(g.build.SHA256, p, c)
+	}
+	u.step(StepNotify)
+	s.cfg.Observer.Changed(s)
+	u.done(StepNotify, "")
+}
+
+// trialEndLocked ends a probation without a verdict.
+func (s *Slot) trialEndLocked() {
+	if s.trialEnd != nil {
+		s.trialEnd.Stop()
+		s.trialEnd = nil
+	}
+	for g := range s.live {
+		g.trial = false
+	}
+}
+
+// afterCutover drains and stops the old generation and watches the new one until it has settled.
+func (u *upgrade) afterCutover() error {
+	s, g := u.s, u.new
+	switch {
+	case u.req.Rollback:
+		u.report.Result = ResultRolledBack
+	case u.req.Restart:
+		u.report.Result = ResultRestarted
+	default:
+		u.report.Result = ResultUpgraded
+	}
+	settle := DefaultSettle
+	if u.req.SettleMS != 0 {
+		settle = max(0, time.Duration(u.req.SettleMS)*time.Millisecond)
+	}
+	watch := time.NewTimer(settle)
+	defer watch.Stop()
+	if u.old != nil && u.old.role != ended {
+		u.drain()
+	}
+	u.step(StepProbation)
+	select {
+	case <-watch.C:
+	case <-g.dead:
+		if err := u.crashed(); err != nil {
+			return err
+		}
+	case <-s.ctx.Done():
+	}
+	u.done(StepProbation, "settled")
+
+	s.mu.Lock()
+	stop := u.old != nil && u.old.role == draining
+	if stop {
+		u.old.stopping = true
+		if s.warm == u.old {
+			s.warm = nil
+		}
+	}
+	s.mu.Unlock()
+	if stop {
+		u.step(StepStop)
+		u.old.stop(s.ladder())
+		u.done(StepStop, u.old.build.Version.String())
+	}
+	return nil
+}
+
+// crashed waits for the rollback that the new generation's end causes and turns it into the report.
+func (u *upgrade) crashed() error {
+	select {
+	case <-u.new.reverted:
+		u.report.Result = ResultFailed
+		return u.fail(StepProbation, ExitFailed, fmt.Errorf("%w; rolled back to %s", u.new.deathError(), u.report.From))
+	case <-u.s.ctx.Done():
+		return u.fail(StepProbation, ExitFailed, errClosing)
+	case <-time.After(settleWait): // it was stopped by another operation, not by a crash
+		return nil
+	}
+}

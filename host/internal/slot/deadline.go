@@ -1,0 +1,91 @@
+package slot
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sox-host/sox-host/plugin/rpc"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// Deadlines use one timer a slot, not one a request: it is armed for the earliest moment anything is due,
+// and what it finds when it fires decides the next. Requests with the usual call timeout never move it.
+
+// armLocked makes sure that the timer fires at t or before.
+func (s *Slot) armLocked(t time.Time) {
+	if s.closed || !s.sweepAt.IsZero() && !t.Before(s.sweepAt) {
+		return
+	}
+	s.sweepAt = t
+	if s.sweep == nil {
+		s.sweep = time.AfterFunc(time.Until(t), s.overdue)
+		return
+	}
+	s.sweep.Reset(time.Until(t))
+}
+
+// overdue ends every request whose time has passed. It runs on the timer's goroutine.
+func (s *Slot) overdue() {
+	now := time.Now()
+	var failed failures
+	var withdrawn []*Request
+
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.sweepAt = time.Time{}
+	var next time.Time
+	due := func(t time.Time) bool {
+		if !t.After(now) {
+			return true
+		}
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+		return false
+	}
+	keep := s.queue[:0]
+	for _, r := range s.queue {
+		switch {
+		case r.done.Load():
+		case due(r.Deadline):
+			failed = append(failed, failure{r: r, err: s.errorf(wire.CodeDeadlineExceeded, wire.ErrorData{Executed: wire.ExecutedNo}, "the deadline passed before plugin %s was ready", s.name)})
+		case s.operation != "" && !r.giveUp.After(now):
+			// An upgrade is under way, each step of which is bounded: its end decides.
+			r.giveUp = now.Add(s.cfg.Settings.GiveUp)
+			due(r.giveUp)
+			keep = append(keep, r)
+		case due(r.giveUp):
+			_, wait := s.breaker.open(now)
+			failed = append(failed, failure{r: r, err: s.unavailableLocked(wait)})
+		default:
+			keep = append(keep, r)
+		}
+	}
+	clear(s.queue[len(keep):])
+	s.queue = keep
+	for g := range s.live {
+		g.conn.EachOpen(func(_ uint64, call rpc.Call) {
+			if r, ok := call.(*Request); ok && due(r.Deadline) {
+				withdrawn = append(withdrawn, r)
+			}
+		})
+	}
+	if !next.IsZero() {
+		s.armLocked(next)
+	}
+	s.mu.Unlock()
+
+	failed.fail()
+	for _, r := range withdrawn {
+		if !r.done.CompareAndSwap(false, true) {
+			continue
+		}
+		s.withdraw(r, []byte(`"deadline exceeded"`))
+		s.count(&s.counters.overdue)
+		message := fmt.Sprintf("plugin %s did not answer in time; the call was cancelled and may have run", s.name)
+		r.Owner.Finish(r, Answer{Err: s.errorf(wire.CodeDeadlineExceeded, wire.ErrorData{}, "%s", message)})
+	}
+}

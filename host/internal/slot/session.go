@@ -1,0 +1,174 @@
+package slot
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/sox-host/sox-host/plugin/rpc"
+	"github.com/sox-host/sox-host/plugin/schema"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// RevisionModern is the first MCP revision without a handshake and without sessions.
+const RevisionModern = "2026-07-28"
+
+// Session is one client's conversation in one era, as every generation has to be told of it before its
+// first request there. It does not change once it is known to a slot.
+type Session struct {
+	ID           uint64
+	Revision     string          // MCP revision; "" for plain JSON-RPC
+	Init         json.RawMessage // legacy: the client's own params of initialize, replayed to every generation
+	ClientInfo   json.RawMessage // may be nil
+	Capabilities json.RawMessage // the client's; may be nil
+	Context      json.RawMessage // client context; may be nil
+	Peer         Peer
+}
+
+// Peer receives what a plugin sends on its own within a session. The calls come from the connection's
+// reading goroutine and must not block on a plugin.
+type Peer interface {
+	// PluginRequest passes a request of the plugin; reply may be kept and used once from any goroutine.
+	PluginRequest(from Origin, env *wire.Envelope, reply Replier)
+	// PluginNotification passes a notification other than progress.
+	PluginNotification(from Origin, env *wire.Envelope)
+}
+
+// Origin names the generation that speaks.
+type Origin struct {
+	Plugin     string
+	Version    string
+	Generation uint64
+	Session    *Session
+}
+
+// Replier answers one request of a plugin.
+type Replier interface {
+	// Answer sends the plugin a result or an error object, as raw JSON. A generation that has ended is
+	// ignored.
+	Answer(result, errObj []byte)
+}
+
+// Modern reports an era without a handshake.
+func (s *Session) Modern() bool { return s.Revision >= RevisionModern }
+
+// Profile is what decides the lists a session is shown, besides the build: the cache key's part that
+// belongs to the client.
+type Profile struct {
+	Revision string
+	CapsHash string
+}
+
+// Profile returns the session's profile.
+func (s *Session) Profile() Profile {
+	if s.Revision == "" {
+		return Profile{}
+	}
+	caps := s.Capabilities
+	if caps == nil {
+		caps = json.RawMessage("{}")
+	}
+	hash, err := schema.Hash(caps)
+	if err != nil { // valid JSON that is not I-JSON, such as duplicate names: any stable key will do
+		sum := sha256.Sum256(caps)
+		hash = hex.EncodeToString(sum[:])
+	}
+	return Profile{Revision: s.Revision, CapsHash: hash}
+}
+
+// probeSession is the session by which a plugin is asked for its lists when no client is there.
+func probeSession() *Session {
+	return &Session{
+		ID:           1<<53 - 1,
+		Revision:     "2025-11-25",
+		Init:         json.RawMessage(`{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"sox-host","version":"1"}}`),
+		Capabilities: json.RawMessage(`{}`),
+	}
+}
+
+// modernMeta is the _meta of our own requests in a modern session (MCP 2026-07-28, required members).
+func (s *Session) modernMeta() []byte {
+	caps, info := s.Capabilities, s.ClientInfo
+	if caps == nil {
+		caps = json.RawMessage("{}")
+	}
+	meta := append([]byte(`{"io.modelcontextprotocol/protocolVersion":`), wire.AppendQuote(nil, s.Revision)...)
+	meta = append(meta, `,"io.modelcontextprotocol/clientCapabilities":`...)
+	meta = append(meta, caps...)
+	if info != nil {
+		meta = append(meta, `,"io.modelcontextprotocol/clientInfo":`...)
+		meta = append(meta, info...)
+	}
+	return append(meta, '}')
+}
+
+// greeting is what a generation answered when a session was opened.
+type greeting struct {
+	capabilities json.RawMessage
+	instructions string
+}
+
+// openSession tells the generation of a session: sox/session.open, then the handshake of its era. ctx
+// bounds it. Errors are *wire.HandshakeError.
+func (g *generation) openSession(ctx context.Context, s *Session) (greeting, error) {
+	fail := func(stage string, err error) (greeting, error) {
+		return greeting{}, &wire.HandshakeError{Plugin: g.slot.name, Version: g.build.Version.String(), Stage: stage, Err: err}
+	}
+	open := wire.SessionOpen{Session: s.ID, Client: s.ClientInfo, Context: s.Context}
+	if s.Revision != "" {
+		open.MCP = &s.Revision
+	}
+	params, err := json.Marshal(open)
+	if err != nil {
+		return fail("session.open", err)
+	}
+	if _, err := g.conn.Call(ctx, rpc.Request{Method: wire.MethodSessionOpen, Params: params}); err != nil {
+		return fail("session.open", err)
+	}
+	switch {
+	case s.Revision == "" || len(g.ready.MCP) == 0:
+		return greeting{}, nil
+	case s.Modern():
+		return g.discover(ctx, s)
+	}
+	result, err := g.conn.Call(ctx, rpc.Request{Session: s.ID, Method: "initialize", Params: s.Init})
+	if err != nil {
+		return fail("initialize", err)
+	}
+	var hello struct {
+		Capabilities json.RawMessage `json:"capabilities"`
+		Instructions string          `json:"instructions"`
+	}
+	if err := json.Unmarshal(result, &hello); err != nil {
+		return fail("initialize", err)
+	}
+	if err := g.conn.Notify(s.ID, "notifications/initialized", []byte("{}")); err != nil {
+		return fail("initialized", err)
+	}
+	return greeting{hello.Capabilities, hello.Instructions}, nil
+}
+
+// discover asks a modern plugin for its capabilities. A plugin without server/discover is taken to serve
+// tools: the lists themselves tell the rest.
+func (g *generation) discover(ctx context.Context, s *Session) (greeting, error) {
+	params := append([]byte(`{"_meta":`), s.modernMeta()...)
+	params = append(params, '}')
+	result, err := g.conn.Call(ctx, rpc.Request{Session: s.ID, Method: "server/discover", Params: params})
+	if e := (*wire.Error)(nil); errors.As(err, &e) && e.Code == wire.CodeMethodNotFound {
+		return greeting{capabilities: json.RawMessage(`{"tools":{},"prompts":{},"resources":{}}`)}, nil
+	}
+	if err != nil {
+		return greeting{}, &wire.HandshakeError{Plugin: g.slot.name, Version: g.build.Version.String(), Stage: "server/discover", Err: err}
+	}
+	var hello struct {
+		Capabilities json.RawMessage `json:"capabilities"`
+		Instructions string          `json:"instructions"`
+	}
+	if err := json.Unmarshal(result, &hello); err != nil {
+		return greeting{}, fmt.Errorf("server/discover: %w", err)
+	}
+	return greeting{hello.Capabilities, hello.Instructions}, nil
+}

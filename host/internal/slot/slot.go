@@ -1,0 +1,492 @@
+package slot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/sox-host/sox-host/host/internal/process"
+	"github.com/sox-host/sox-host/host/internal/store"
+	"github.com/sox-host/sox-host/plugin/rpc"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// Settings are the times and bounds of one slot. Zero values get the defaults.
+type Settings struct {
+	StartTimeout time.Duration // launch to ready, opened and listed; default 10 s
+	CallTimeout  time.Duration // bound of a request that names none; default 1 h, longer than any client waits
+	DrainTimeout time.Duration // bound of a drain; default 30 s
+	GiveUp       time.Duration // bound of a request's wait for a generation; default 10 s
+	Probation    time.Duration // after a cutover, a crash rolls back; default 30 s
+	IdleRetire   time.Duration // stop after this long without work; 0 = never
+	Queue        int           // requests that may wait for a generation; default 256
+	Exclusive    bool          // one instance at a time: an upgrade drains and stops the old one first
+	Constraint   string        // versions an upgrade may choose; "" = any
+}
+
+func (s Settings) withDefaults() Settings {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&s.StartTimeout, 10 * time.Second},
+		{&s.CallTimeout, time.Hour},
+		{&s.DrainTimeout, 30 * time.Second},
+		{&s.GiveUp, 10 * time.Second},
+		{&s.Probation, 30 * time.Second},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.value
+		}
+	}
+	if s.Queue <= 0 {
+		s.Queue = 256
+	}
+	return s
+}
+
+// Observer is told of changes. Its methods are called without locks held and must not block on a plugin.
+type Observer interface {
+	// Changed says that the slot's catalogs, methods or readiness changed.
+	Changed(s *Slot)
+	// Idle says that a connection has no further answers at hand: the moment to flush what they wrote.
+	Idle()
+}
+
+// Config is what a slot is made from.
+type Config struct {
+	Name       string
+	Settings   Settings
+	PluginsDir string
+	Home       *store.Home
+	State      *store.State
+	EnvHash    string // of the environment the plugin gets: part of the catalog cache's key
+	Launcher   Launcher
+	Observer   Observer
+	Logger     hclog.Logger
+	Jitter     func(time.Duration) time.Duration // nil = ±20 %
+}
+
+// Slot is safe for concurrent use. Make it with New; Close joins everything it started.
+type Slot struct {
+	name string
+	cfg  Config
+	log  hclog.Logger
+	ctx  context.Context // ends with Close
+	end  context.CancelCauseFunc
+	work sync.WaitGroup // every goroutine of the slot and its generations
+	op   chan struct{}  // capacity 1: held by a start, an upgrade or a retirement
+
+	counters counters
+
+	mu          sync.Mutex
+	closed      bool
+	generations uint64
+	live        map[*generation]struct{} // not yet ended
+	active      *generation              // gets new requests; nil while there is none
+	queue       []*Request               // wait for a generation or for their session on it
+	sessions    map[uint64]*Session
+	catalogs    map[Profile]*Catalog
+	facts       *Facts
+	build       store.Build // of the active generation, or the one to start
+	starting    bool        // a goroutine is bringing a generation up
+	restart     *time.Timer // starts it later; nil when none is due
+	breaker     breaker
+	sweep       *time.Timer // ends overdue requests
+	sweepAt     time.Time   // when it fires; zero = not armed
+	trialEnd    *time.Timer // ends the probation
+	// Kept while the active generation is new: where a crash goes back to.
+	warm         *generation // drained, not yet stopped; nil when it is gone
+	warmCatalogs map[Profile]*Catalog
+	warmFacts    *Facts
+	lastWork     time.Time
+	operation    Step // of a running upgrade
+	startFault   string
+	lastExit     string
+	lastTail     []string
+	lastRevert   string
+}
+
+// New returns a slot that has started nothing. It reads the plugin's state from disk, to know which build
+// to start and what its lists are.
+func New(cfg Config) *Slot {
+	cfg.Settings = cfg.Settings.withDefaults()
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	if cfg.Jitter == nil {
+		cfg.Jitter = jitter
+	}
+	s := &Slot{
+		name:     cfg.Name,
+		cfg:      cfg,
+		log:      cfg.Logger.With("plugin", cfg.Name),
+		op:       make(chan struct{}, 1),
+		live:     make(map[*generation]struct{}),
+		sessions: make(map[uint64]*Session),
+		catalogs: make(map[Profile]*Catalog),
+	}
+	s.ctx, s.end = context.WithCancelCause(context.Background())
+	s.recall()
+	return s
+}
+
+// Name is the plugin's name.
+func (s *Slot) Name() string { return s.name }
+
+var errClosing = errors.New("the host is shutting down")
+
+// Dispatch takes a request. It returns the connection it was appended to, for the caller to flush when it
+// has dispatched all it has at hand, or nil when there is nothing to flush. It never blocks; the request's
+// Owner is told the end, perhaps before Dispatch returns.
+func (s *Slot) Dispatch(r *Request) *rpc.Conn {
+	if r.Deadline.IsZero() {
+		r.Deadline = time.Now().Add(s.cfg.Settings.CallTimeout)
+	}
+	s.mu.Lock()
+	s.counters.calls++
+	s.sessions[r.Session.ID] = r.Session
+	g := s.active
+	if g == nil || len(s.queue) > 0 || !g.usable(r.Session.ID) {
+		failed := s.enqueueLocked(r)
+		s.advanceLocked()
+		s.mu.Unlock()
+		failed.fail()
+		return nil
+	}
+	err := s.sendLocked(g, r)
+	s.mu.Unlock()
+	if err == nil {
+		return g.conn
+	}
+	s.refused(r, err)
+	return nil
+}
+
+// usable reports whether a session's requests may be sent. Under Slot.mu.
+func (g *generation) usable(session uint64) bool {
+	o := g.opened[session]
+	return o != nil && o.done && o.err == nil
+}
+
+// sendLocked hands the request to a generation.
+func (s *Slot) sendLocked(g *generation, r *Request) error {
+	if r.Class == Idempotent && r.schema == "" {
+		if tool, ok := s.catalogs[r.Session.Profile()].Tool(r.Tool); ok {
+			r.schema = tool.InputSchema
+		}
+	}
+	r.slot, r.gen = s, g
+	g.inFlight.Add(1)
+	id, err := g.conn.Start(r)
+	if err != nil {
+		r.gen = nil
+		g.leave()
+		return err
+	}
+	r.id = id
+	s.armLocked(r.Deadline)
+	return nil
+}
+
+// refused handles a request that a connection did not take.
+func (s *Slot) refused(r *Request, err error) {
+	var size *wire.FrameSizeError
+	switch {
+	case errors.Is(err, rpc.ErrBacklog):
+		s.count(&s.counters.busy)
+		r.fail(s.errorf(wire.CodeBusy, wire.ErrorData{RetryAfterMS: 250}, "plugin %s does not read its requests", s.name), "")
+	case errors.As(err, &size):
+		r.fail(s.errorf(wire.CodeInvalidRequest, wire.ErrorData{}, "the request is too large for plugin %s: %v", s.name, size), "")
+	default: // the generation has just ended
+		s.mu.Lock()
+		failed := s.enqueueLocked(r)
+		s.advanceLocked()
+		s.mu.Unlock()
+		failed.fail()
+	}
+}
+
+// failures are requests to be failed once Slot.mu is released.
+type failures []failure
+
+type failure struct {
+	r       *Request
+	err     *wire.Error
+	version string
+}
+
+func (f failures) fail() {
+	for _, one := range f {
+		one.r.fail(one.err, one.version)
+	}
+}
+
+// enqueueLocked puts a request at the end of the queue, and returns the requests that this ends.
+func (s *Slot) enqueueLocked(r *Request) (failed failures) {
+	r.slot, r.gen = s, nil
+	if s.closed {
+		return failures{{r: r, err: s.errorf(wire.CodeShuttingDown, wire.ErrorData{}, "the host is shutting down; plugin %s did not get the request", s.name)}}
+	}
+	if open, wait := s.breaker.open(time.Now()); open && wait > s.cfg.Settings.GiveUp && s.active == nil {
+		return failures{{r: r, err: s.unavailableLocked(wait)}}
+	}
+	if len(s.queue) >= s.cfg.Settings.Queue {
+		oldest := s.queue[0]
+		s.queue = s.queue[1:]
+		s.counters.overflow++
+		failed = failures{{r: oldest, err: s.errorf(wire.CodeUnavailable, wire.ErrorData{Detail: "queue full", RetryAfterMS: 1000}, "plugin %s is not ready and more than %d requests wait for it", s.name, s.cfg.Settings.Queue)}}
+	}
+	if r.giveUp.IsZero() {
+		r.giveUp = time.Now().Add(s.cfg.Settings.GiveUp)
+	}
+	s.queue = append(s.queue, r)
+	s.armLocked(r.giveUp)
+	return failed
+}
+
+// advanceLocked does what the queue needs next: start a generation, or open sessions on the active one.
+func (s *Slot) advanceLocked() {
+	if len(s.queue) == 0 || s.closed {
+		return
+	}
+	g := s.active
+	if g == nil {
+		s.startLocked()
+		return
+	}
+	for _, r := range s.queue {
+		if g.opened[r.Session.ID] == nil {
+			s.openLocked(g, r.Session)
+		}
+	}
+	// A start may have finished between two looks at s.active.
+	s.work.Go(s.flushQueue) // ends at once
+}
+
+// openLocked opens a session on a running generation in the background and then sends what waits for it.
+func (s *Slot) openLocked(g *generation, session *Session) {
+	o := &opening{}
+	g.opened[session.ID] = o
+	// Ends with the handshake, bounded by the start timeout.
+	s.work.Go(func() {
+		ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Settings.StartTimeout)
+		defer cancel()
+		hello, err := g.openSession(ctx, session)
+		s.mu.Lock()
+		o.done, o.err, o.hello = true, err, hello
+		s.mu.Unlock()
+		if err != nil {
+			g.log.Warn("session not opened", "error", err)
+		} else {
+			s.learn(ctx, g, session, hello)
+		}
+		s.flushQueue()
+	})
+}
+
+// flushQueue sends every queued request that can be sent.
+func (s *Slot) flushQueue() {
+	s.mu.Lock()
+	g := s.active
+	if g == nil || len(s.queue) == 0 {
+		s.mu.Unlock()
+		return
+	}
+	var failed failures
+	var refused []failureErr
+	keep := s.queue[:0]
+	for _, r := range s.queue {
+		o := g.opened[r.Session.ID]
+		switch {
+		case r.done.Load(): // cancelled or overdue
+		case o == nil:
+			s.openLocked(g, r.Session)
+			keep = append(keep, r)
+		case !o.done:
+			keep = append(keep, r)
+		case o.err != nil:
+			failed = append(failed, failure{r: r, version: g.build.Version.String(), err: s.errorf(wire.CodeUnavailable, wire.ErrorData{Detail: o.err.Error()}, "plugin %s refused the session", s.name)})
+		case r.replays > 0 && r.Class == Idempotent && !s.sameToolLocked(r):
+			failed = append(failed, s.unknownLocked(r, g, "the tool's input schema changed before it could be repeated"))
+		default:
+			if err := s.sendLocked(g, r); err != nil {
+				refused = append(refused, failureErr{r, err})
+			}
+		}
+	}
+	clear(s.queue[len(keep):])
+	s.queue = keep
+	s.mu.Unlock()
+
+	_ = g.conn.Flush() // a write error ends the connection
+	failed.fail()
+	for _, f := range refused {
+		s.refused(f.r, f.err)
+	}
+}
+
+type failureErr struct {
+	r   *Request
+	err error
+}
+
+// sameToolLocked reports whether the request's tool takes the same input as when it was first sent.
+func (s *Slot) sameToolLocked(r *Request) bool {
+	tool, ok := s.catalogs[r.Session.Profile()].Tool(r.Tool)
+	return ok && r.schema != "" && tool.InputSchema == r.schema
+}
+
+// Cancel ends a request without an answer. It reports whether the request was still open.
+func (s *Slot) Cancel(r *Request, reason []byte) bool {
+	if !r.done.CompareAndSwap(false, true) {
+		return false
+	}
+	s.withdraw(r, reason)
+	return true
+}
+
+// withdraw takes a request that has just been marked done out of the queue, or away from its generation,
+// which is told to stop working on it.
+func (s *Slot) withdraw(r *Request, reason []byte) {
+	s.mu.Lock()
+	s.counters.cancelled++
+	g, id := r.gen, r.id
+	if g == nil {
+		for i, q := range s.queue {
+			if q == r {
+				s.queue = append(s.queue[:i], s.queue[i+1:]...)
+				break
+			}
+		}
+		s.mu.Unlock()
+		return
+	}
+	open := g.conn.Forget(id)
+	s.mu.Unlock()
+	if !open {
+		return
+	}
+	g.leave()
+	method, params := "notifications/cancelled", []byte(`{"requestId":`)
+	if r.Session.Revision == "" {
+		method, params = wire.MethodCancel, []byte(`{"id":`)
+	}
+	params = wire.AppendUint(params, id)
+	if len(reason) > 0 {
+		params = append(append(params, `,"reason":`...), reason...)
+	}
+	params = append(params, '}')
+	_ = g.conn.Notify(r.Session.ID, method, params) // a plugin that does not read is not told
+}
+
+// Notify passes a client's notification to the session on the active generation, if there is one.
+func (s *Slot) Notify(session *Session, method string, params []byte) {
+	s.mu.Lock()
+	g := s.active
+	ok := g != nil && g.usable(session.ID)
+	s.mu.Unlock()
+	if ok {
+		_ = g.conn.Notify(session.ID, method, params)
+	}
+}
+
+// session returns a known session.
+func (s *Slot) session(id uint64) *Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[id]
+}
+
+// CloseSession forgets a session and tells every generation.
+func (s *Slot) CloseSession(id uint64) {
+	s.mu.Lock()
+	delete(s.sessions, id)
+	var told []*generation
+	for g := range s.live {
+		if g.opened[id] != nil {
+			delete(g.opened, id)
+			told = append(told, g)
+		}
+	}
+	s.mu.Unlock()
+	params := append(wire.AppendUint([]byte(`{"session":`), id), '}')
+	for _, g := range told {
+		_ = g.conn.Notify(0, wire.MethodSessionClose, params)
+	}
+}
+
+// ladder is how generations are stopped: quickly once the host itself is closing.
+func (s *Slot) ladder() process.Ladder {
+	if s.ctx.Err() != nil {
+		return closingLadder
+	}
+	return process.DefaultLadder
+}
+
+// closingLadder leaves a closing host within its 1.5 s even after a second of draining.
+var closingLadder = process.Ladder{Close: 200 * time.Millisecond, Term: 100 * time.Millisecond, Kill: 200 * time.Millisecond}
+
+// Close refuses what waits, lets the generations answer what is open until ctx ends, stops them and joins
+// every goroutine. Requests still open then end with outcome unknown.
+func (s *Slot) Close(ctx context.Context) {
+	s.mu.Lock()
+	s.closed = true
+	waiting := s.queue
+	s.queue = nil
+	generations := make([]*generation, 0, len(s.live))
+	for g := range s.live {
+		generations = append(generations, g)
+	}
+	s.active = nil
+	for _, t := range []*time.Timer{s.restart, s.sweep, s.trialEnd} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	s.mu.Unlock()
+	for _, r := range waiting {
+		r.fail(s.errorf(wire.CodeShuttingDown, wire.ErrorData{}, "the host is shutting down; plugin %s did not get the request", s.name), "")
+	}
+	var stops sync.WaitGroup
+	for _, g := range generations {
+		stops.Go(func() {
+			select {
+			case <-g.empty():
+			case <-g.dead:
+			case <-ctx.Done():
+			}
+			g.stop(closingLadder)
+		})
+	}
+	stops.Wait()
+	s.end(errClosing)
+	s.work.Wait()
+}
+
+// errorf returns an error of ours about this slot. The version and generation are the active ones unless
+// data names others.
+func (s *Slot) errorf(code wire.Code, data wire.ErrorData, format string, args ...any) *wire.Error {
+	data.Plugin = s.name
+	return wire.NewError(code, fmt.Sprintf(format, args...), data)
+}
+
+// unavailableLocked says why there is no generation.
+func (s *Slot) unavailableLocked(wait time.Duration) *wire.Error {
+	s.counters.unavailable++
+	detail := s.startFault
+	if detail == "" {
+		detail = s.lastExit
+	}
+	message := fmt.Sprintf("plugin %s is not available", s.name)
+	if detail != "" {
+		message += ": " + detail
+	}
+	return wire.NewError(wire.CodeUnavailable, message, wire.ErrorData{
+		Plugin: s.name, Version: s.build.Version.String(), Detail: detail, RetryAfterMS: max(wait.Milliseconds(), 1000),
+	})
+}

@@ -1,0 +1,115 @@
+package slot
+
+import (
+	"time"
+
+	"github.com/sox-host/sox-host/plugin/schema"
+)
+
+// schemaChange is one entry's change.
+type schemaChange = schema.Change
+
+// counters of a slot since the host started. Guarded by Slot.mu.
+type counters struct {
+	calls         uint64 // requests dispatched
+	replayed      uint64 // sent again after their generation ended
+	unknown       uint64 // ended with outcome unknown
+	unavailable   uint64 // ended because no generation came in time
+	overflow      uint64 // pushed out of a full queue
+	busy          uint64 // refused because the plugin does not read
+	overdue       uint64 // ended by their deadline
+	cancelled     uint64 // withdrawn by the client or a deadline
+	crashes       uint64
+	startFailures uint64
+	upgrades      uint64
+	rollbacks     uint64 // automatic ones
+}
+
+func (c *counters) export() map[string]uint64 {
+	return map[string]uint64{
+		"calls": c.calls, "replayed": c.replayed, "unknown": c.unknown, "unavailable": c.unavailable,
+		"overflow": c.overflow, "busy": c.busy, "overdue": c.overdue, "cancelled": c.cancelled,
+		"crashes": c.crashes, "start_failures": c.startFailures, "upgrades": c.upgrades, "rollbacks": c.rollbacks,
+	}
+}
+
+// count adds one to a counter.
+func (s *Slot) count(c *uint64) {
+	s.mu.Lock()
+	*c++
+	s.mu.Unlock()
+}
+
+// Status describes the slot for people and tests. It reads the state file for what other processes may have
+// changed.
+func (s *Slot) Status() Status {
+	state, stateErr := s.cfg.State.Load(s.name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Status{
+		Plugin:       s.name,
+		State:        s.stateLocked(),
+		Version:      s.build.Version.String(),
+		SHA256:       s.build.SHA256,
+		Previous:     state.Previous.Version.String(),
+		Operation:    string(s.operation),
+		Breaker:      s.breaker.state(time.Now()),
+		Queued:       len(s.queue),
+		LastExit:     s.lastExit,
+		LastStderr:   s.lastTail,
+		LastRollback: s.lastRevert,
+		Counters:     s.counters.export(),
+	}
+	if state.Pin != nil {
+		st.Pinned = state.Pin.Version.String()
+	}
+	if g := s.active; g != nil {
+		st.Generation, st.PID, st.Since = g.num, g.backend.Pid(), g.since
+		st.InFlight, st.Probation = int(g.inFlight.Load()), g.trial
+		st.Counters["late"] = g.conn.Stats().Late
+	}
+	if s.facts != nil {
+		st.Methods = s.facts.Methods
+	}
+	seen := make(map[string]bool)
+	for _, c := range s.catalogs {
+		st.Tools, st.Prompts = max(st.Tools, len(c.Tools)), max(st.Prompts, len(c.Prompts))
+		st.Resources = max(st.Resources, len(c.Resources))
+		for _, p := range c.Problems {
+			if !seen[p] {
+				seen[p] = true
+				st.Problems = append(st.Problems, p)
+			}
+		}
+	}
+	if s.startFault != "" {
+		st.Problems = append(st.Problems, s.startFault)
+	}
+	if stateErr != nil {
+		st.Problems = append(st.Problems, stateErr.Error())
+	}
+	for g := range s.live {
+		if g.role == draining {
+			st.Draining = append(st.Draining, GenerationStatus{
+				Generation: g.num, Version: g.build.Version.String(), PID: g.backend.Pid(), InFlight: int(g.inFlight.Load()),
+			})
+		}
+	}
+	return st
+}
+
+func (s *Slot) stateLocked() string {
+	switch {
+	case s.closed:
+		return "stopped"
+	case s.active != nil:
+		return "active"
+	case s.starting:
+		return "starting"
+	case s.startFault != "":
+		return "broken"
+	case s.restart != nil:
+		return "restarting"
+	}
+	return "cold"
+}
