@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package process
 
 // The guard's descriptors are the plugin's (0, 1, 2 and perhaps 3), which it
@@ -8,6 +10,10 @@ package process
 // failure, then one with the exit. The host's end is in no other process, so
 // end of file means that the host is gone.
 const controlFD = 4
+
+// guardEnviron is the whole environment of a guard: nothing of the host's or
+// the plugin's. It works in one thread's worth of time at most.
+var guardEnviron = []string{"GOMAXPROCS=1"}
 
 // Orders of the host.
 const (
@@ -22,13 +28,30 @@ type order struct {
 }
 
 // launch is what the guard needs to start the plugin. It travels on the socket
-// and not on the command line, because a command line is public.
+// and not on the command line, because a command line is public. The strings
+// are bytes, because JSON would change those that are not UTF-8.
 type launch struct {
-	Path   string   `json:"path"`
-	Argv   []string `json:"argv"`
-	Env    []string `json:"env"`
-	Dir    string   `json:"dir,omitempty"`
+	Argv   [][]byte `json:"argv"` // the first is the path
+	Env    [][]byte `json:"env"`
+	Dir    []byte   `json:"dir,omitempty"`
 	Socket bool     `json:"socket"` // descriptor 3 is the plugin's
+}
+
+// toBytes and toStrings convert between a launch and the rest.
+func toBytes(texts []string) [][]byte {
+	out := make([][]byte, len(texts))
+	for i, text := range texts {
+		out[i] = []byte(text)
+	}
+	return out
+}
+
+func toStrings(texts [][]byte) []string {
+	out := make([]string, len(texts))
+	for i, text := range texts {
+		out[i] = string(text)
+	}
+	return out
 }
 
 // report goes from the guard to the host.

@@ -18,10 +18,6 @@ import (
 // a guard that has been frozen for hundreds of them uses it up.
 const orderTimeout = 100 * time.Millisecond
 
-// guardEnviron is the whole environment of a guard: nothing of the host's or
-// the plugin's. It works in one thread's worth of time at most.
-var guardEnviron = []string{"GOMAXPROCS=1"}
-
 // control is the host's end of a guard's control socket.
 type control struct {
 	conn    *net.UnixConn
@@ -90,10 +86,9 @@ func (c *control) launch(ctx context.Context, spec Spec) (int, error) {
 	defer stop()
 	var first report
 	err := json.NewEncoder(c.conn).Encode(order{Launch: &launch{
-		Path:   spec.Path,
-		Argv:   spec.argv(),
-		Env:    spec.Env,
-		Dir:    spec.Dir,
+		Argv:   toBytes(spec.argv()),
+		Env:    toBytes(spec.Env),
+		Dir:    []byte(spec.Dir),
 		Socket: spec.Transport == Socketpair,
 	}})
 	if err == nil {

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package process
 
 import (
@@ -20,6 +22,11 @@ const (
 	guardCommand = "__guard"
 	childCommand = "__child"
 )
+
+// raceEnv is for children of a test binary with the race detector: without it
+// each sleeps for a second before it exits, and goes on after a race. Without
+// the detector it means nothing.
+const raceEnv = "GORACE=atexit_sleep_ms=0 halt_on_error=1 exitcode=66"
 
 // childLife bounds the life of every child, whatever goes wrong.
 const childLife = time.Minute
@@ -84,6 +91,7 @@ func TestMain(m *testing.M) {
 // runTests runs the tests and then looks for what they left.
 func runTests(m *testing.M) int {
 	flag.Parse()
+	guardEnviron = append(guardEnviron, raceEnv)
 	before := openDescriptors()
 	code := m.Run()
 	if code != 0 {

@@ -70,7 +70,7 @@ func RunGuard(args []string) int {
 	}
 	orders := json.NewDecoder(conn)
 	var first order
-	if err := orders.Decode(&first); err != nil || first.Launch == nil {
+	if err := orders.Decode(&first); err != nil || first.Launch == nil || len(first.Launch.Argv) == 0 {
 		return 0 // the host gave up before it began
 	}
 	if err := becomeSubreaper(); err != nil {
@@ -121,10 +121,11 @@ func (l *launch) exec() (int, error) {
 	if l.Socket {
 		files = append(files, PluginFD)
 	}
+	argv := toStrings(l.Argv)
 	return retryBusy(context.Background(), func() (int, error) {
-		return syscall.ForkExec(l.Path, l.Argv, &syscall.ProcAttr{
-			Dir:   l.Dir,
-			Env:   l.Env,
+		return syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{
+			Dir:   string(l.Dir),
+			Env:   toStrings(l.Env),
 			Files: files,
 			Sys:   pluginAttributes(),
 		})
