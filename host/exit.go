@@ -53,6 +53,10 @@ func exitOf(err error) Exit {
 	var run *socket.FolderError
 	var peer *socket.PeerError
 	switch {
+	case errors.Is(err, ErrUsage):
+		return ExitUsage
+	case errors.Is(err, ErrUnknownPlugin):
+		return ExitNotFound
 	case errors.Is(err, socket.ErrLocked), errors.Is(err, store.ErrBusy),
 		errors.As(err, &failed) && failed.Code == wire.CodeBusy:
 		return ExitBusy

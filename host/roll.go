@@ -132,7 +132,33 @@ type roller struct {
 	mu sync.Mutex // held while Progress runs, which is the command's own quick printing
 }
 
+// validate finds what is wrong with the question itself, before anyone is asked.
+func (o RollOptions) validate() error {
+	for _, name := range o.Plugins {
+		if !store.ValidName(name) {
+			return fmt.Errorf("plugin %q: %w: a name starts with a letter a-z and has at most 32 characters a-z, 0-9 and -", name, ErrUsage)
+		}
+	}
+	if len(o.Plugins) == 0 && !o.All {
+		return fmt.Errorf("%w: no plugin is named", ErrUsage)
+	}
+	if to := o.Request.To; to != "" {
+		if _, err := store.ParseVersion(to); err != nil {
+			return fmt.Errorf("%w: %w", ErrUsage, err)
+		}
+	}
+	if c := o.Request.Constraint; c != "" {
+		if _, err := store.ParseConstraint(c); err != nil {
+			return fmt.Errorf("%w: %w", ErrUsage, err)
+		}
+	}
+	return nil
+}
+
 func (r *roller) roll(ctx context.Context) (RollReport, error) {
+	if err := r.validate(); err != nil {
+		return RollReport{}, err
+	}
 	targets, err := r.remotes(ctx)
 	if err != nil {
 		return RollReport{}, err

@@ -1,0 +1,115 @@
+package host
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/sox-host/sox-host/host/internal/store"
+)
+
+// What lies on disk, as the store tells it.
+type (
+	Version    = store.Version
+	PluginFile = store.File
+	BuildRef   = store.Ref
+	Pin        = store.Pin
+	PluginLog  = store.Event
+)
+
+// Inventory is the plugins folder and what was decided about it, at one moment.
+type Inventory struct {
+	Home       string       `json:"home"`
+	PluginsDir string       `json:"plugins_dir"`
+	Plugins    []PluginInfo `json:"plugins"`
+	// Others are the entries of the folder that belong to no plugin, with the reason for each.
+	Others []PluginFile `json:"others"`
+}
+
+// PluginInfo is one plugin on disk.
+type PluginInfo struct {
+	Plugin     string       `json:"plugin"`
+	Generation uint64       `json:"generation,omitempty"` // how often the active build changed
+	Active     BuildRef     `json:"active,omitzero"`
+	Previous   BuildRef     `json:"previous,omitzero"`
+	Pin        *Pin         `json:"pin,omitempty"`
+	Available  string       `json:"available,omitempty"` // version an upgrade would choose, when it is not the active one
+	Problems   []string     `json:"problems,omitempty"`
+	Files      []PluginFile `json:"files"`
+	History    []PluginLog  `json:"history,omitempty"` // newest last
+}
+
+// Folders returns the home and the plugins folder, absolute, that empty arguments, SOX_HOME and SOX_PLUGINS_DIR
+// lead to.
+func Folders(home, pluginsDir string) (string, string, error) {
+	c, err := Config{Home: home, PluginsDir: pluginsDir}.withDefaults()
+	return c.Home, c.PluginsDir, err
+}
+
+// List looks at a plugins folder and its state. It changes nothing. A state that cannot be read is a problem of
+// its plugin and no error.
+func List(home, pluginsDir string) (Inventory, error) {
+	inventory := Inventory{Home: home, PluginsDir: pluginsDir, Plugins: []PluginInfo{}, Others: []PluginFile{}}
+	state, err := openState(home, pluginsDir)
+	if err != nil {
+		return inventory, err
+	}
+	listing, err := store.Scan(pluginsDir)
+	if err != nil {
+		return inventory, err
+	}
+	byName := make(map[string][]PluginFile)
+	var names []string
+	for _, f := range listing.Files {
+		switch {
+		case f.Name == "" || f.Kind == store.NoKind && f.Verdict != store.SettingsFile && f.Verdict != store.BadSettings:
+			inventory.Others = append(inventory.Others, f)
+			continue
+		case byName[f.Name] == nil:
+			names = append(names, f.Name)
+		}
+		byName[f.Name] = append(byName[f.Name], f)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		inventory.Plugins = append(inventory.Plugins, describePlugin(state, pluginsDir, name, byName[name]))
+	}
+	return inventory, nil
+}
+
+func openState(home, pluginsDir string) (*store.State, error) {
+	h, err := store.OpenHome(home)
+	if err != nil {
+		return nil, err
+	}
+	return h.State(pluginsDir)
+}
+
+func describePlugin(state *store.State, pluginsDir, name string, files []PluginFile) PluginInfo {
+	slices.SortStableFunc(files, func(a, b PluginFile) int { return b.Version.Compare(a.Version) })
+	info := PluginInfo{Plugin: name, Files: files}
+	s, err := state.Load(name)
+	if err != nil {
+		info.Problems = append(info.Problems, err.Error())
+	}
+	info.Generation, info.Active, info.Previous, info.Pin, info.History = s.Generation, s.Active, s.Previous, s.Pin, s.History
+	if s.LastStartFailed {
+		info.Problems = append(info.Problems, "last start: "+s.LastStartError)
+	}
+	settings, err := store.LoadSettings(pluginsDir, name)
+	if err != nil {
+		info.Problems = append(info.Problems, err.Error())
+	}
+	choice := store.Choice{Pin: s.Pin}
+	if !settings.Constraint.IsZero() {
+		choice.Constraint = &settings.Constraint
+	}
+	switch f, err := store.Choose(files, choice); {
+	case err == nil && f.Version != s.Active.Version:
+		info.Available = f.Version.String()
+	case err != nil && !errors.Is(err, store.ErrNoSuchVersion):
+		info.Problems = append(info.Problems, err.Error())
+	case err != nil && s.Active.IsZero():
+		info.Problems = append(info.Problems, err.Error())
+	}
+	return info
+}
