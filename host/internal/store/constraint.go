@@ -9,6 +9,9 @@ import (
 	goversion "github.com/hashicorp/go-version"
 )
 
+// maxConstraintBytes is room for a dozen conditions.
+const maxConstraintBytes = 512
+
 // Constraint is a comma-separated list of conditions that must all hold, such as
 // ">= 1.2, < 2". The grammar is go-version's; the order of versions is SemVer's.
 // The zero value allows every release.
@@ -34,6 +37,9 @@ func ParseConstraint(s string) (Constraint, error) {
 	c := Constraint{text: strings.TrimSpace(s)}
 	if c.text == "" {
 		return Constraint{}, errors.New(`constraint is empty: write for example ">= 1.2, < 2"`)
+	}
+	if len(c.text) > maxConstraintBytes {
+		return Constraint{}, fmt.Errorf("constraint %q is longer than %d bytes", clip(s), maxConstraintBytes)
 	}
 	parsed, err := goversion.NewConstraint(c.text)
 	if err != nil {

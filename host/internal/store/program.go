@@ -117,9 +117,9 @@ type elfLayout struct {
 	order                    binary.ByteOrder
 }
 
-// judgeELF checks machine, completeness and interpreter. Linkers put the section
-// table at the very end of the file, so a copy cut anywhere is seen; a start
-// would not show it, because a program cut in its debug data still runs.
+// judgeELF checks machine, completeness and interpreter. Sections reach to the end
+// of the file, so a copy cut anywhere is seen; a start would not show it, because
+// a program cut in its debug data still runs.
 func judgeELF(file io.ReaderAt, size int64, head []byte) error {
 	layout, err := parseELF(head)
 	if err != nil {
@@ -131,10 +131,47 @@ func judgeELF(file io.ReaderAt, size int64, head []byte) error {
 	if known := elfMachines[runtime.GOARCH]; known != nil && !slices.Contains(known, layout.machine) {
 		return refuse(WrongArch, "a program for %s; this system is %s/%s: build or download that one", machineText(layout.machine), runtime.GOOS, runtime.GOARCH)
 	}
-	if end := layout.sections + layout.sectionSize*layout.sectionCount; layout.sections > uint64(size) || end > uint64(size) {
-		return truncated(size, max(layout.sections, end))
+	if err := judgeSections(file, size, layout); err != nil {
+		return err
 	}
 	return judgeSegments(file, size, layout)
+}
+
+// judgeSections checks that every section lies within the file. Stripped files
+// may have none.
+func judgeSections(file io.ReaderAt, size int64, l elfLayout) error {
+	const maxTable = 4 << 20 // bytes; 65,535 entries of 64, the most a header can say
+	table := l.sectionSize * l.sectionCount
+	if l.sections > uint64(size) || table > uint64(size)-l.sections {
+		return truncated(size, max(l.sections, l.sections+table))
+	}
+	entry := uint64(64)
+	if !l.wide {
+		entry = 40
+	}
+	if table == 0 || table > maxTable || l.sectionSize < entry {
+		return nil
+	}
+	headers := make([]byte, table)
+	if _, err := file.ReadAt(headers, int64(l.sections)); err != nil {
+		return refuse(Unreadable, "cannot read it: %v", cause(err))
+	}
+	for ; uint64(len(headers)) >= l.sectionSize; headers = headers[l.sectionSize:] {
+		kind := elf.SectionType(l.order.Uint32(headers[4:]))
+		var offset, length uint64
+		if l.wide {
+			offset, length = l.order.Uint64(headers[24:]), l.order.Uint64(headers[32:])
+		} else {
+			offset, length = uint64(l.order.Uint32(headers[16:])), uint64(l.order.Uint32(headers[20:]))
+		}
+		if kind == elf.SHT_NULL || kind == elf.SHT_NOBITS {
+			continue
+		}
+		if offset > uint64(size) || length > uint64(size)-offset {
+			return truncated(size, max(offset, offset+length))
+		}
+	}
+	return nil
 }
 
 func truncated(size int64, need uint64) error {
