@@ -1,0 +1,197 @@
+package sdk
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// call is one accepted request, or one notification to a method.
+//
+//	accepted ──► queued ──► running ──► answered
+//	     └─────────┴──────────┴───────────┘   cancel, deadline, shutdown: answered at once;
+//	                                          a handler that still runs keeps its place at the gate
+//
+// The goroutine in execute owns it; anyone may end its context.
+type call struct {
+	c        *conn
+	session  *Session
+	env      wire.Envelope // with its own bytes
+	method   string
+	key      string // the raw id, "" for a notification
+	run      func(ctx context.Context) (json.RawMessage, error)
+	gated    bool // takes a place at the gate, and counts as work
+	standing bool // stays open until it is cancelled: no deadline, nothing to wait for
+
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	release context.CancelFunc // frees the deadline's timer
+	unhook  func() bool        // stops the watch over ctx
+
+	mu       sync.Mutex
+	started  bool // the handler began
+	answered bool // nothing more is sent for this id
+}
+
+// own gives the envelope bytes of its own. Its members are places, so they stay right.
+func own(env *wire.Envelope) wire.Envelope {
+	copied := *env
+	copied.Raw = bytes.Clone(env.Raw)
+	return copied
+}
+
+// prepare makes the request's context; d is its time from now, 0 for no limit.
+func (k *call) prepare(d time.Duration) {
+	ctx, cancel := context.WithCancelCause(k.session.ctx)
+	k.cancel, k.release = cancel, func() {}
+	if d > 0 && !k.standing {
+		ctx, k.release = context.WithTimeoutCause(ctx, d, ErrDeadline)
+	}
+	k.ctx = context.WithValue(ctx, callKey{}, k)
+}
+
+// callKey finds the call in its context.
+type callKey struct{}
+
+// dismiss drops a request that is refused: nothing watches it and nothing will be answered for it here.
+func (k *call) dismiss() {
+	k.mu.Lock()
+	k.answered = true
+	k.mu.Unlock()
+	if k.unhook != nil {
+		k.unhook()
+	}
+	k.c.forget(k)
+	k.cancel(nil)
+	k.release()
+}
+
+// request is the call as the MCP side sees it.
+func (k *call) request() *Request {
+	return &Request{ID: k.env.ID(), Method: k.method, Params: k.env.Params(), Session: k.session, env: &k.env}
+}
+
+// watch answers the request as soon as its context ends, whether or not the handler listens.
+func (k *call) watch() {
+	k.unhook = context.AfterFunc(k.ctx, func() {
+		if k.gated && k.c.srv.gate.leave(k) {
+			defer k.c.ended(k) // it never gets a goroutine of its own
+		}
+		k.mu.Lock()
+		started := k.started
+		k.mu.Unlock()
+		k.finish(nil, k.c.srv.p.interrupted(k.method, context.Cause(k.ctx), started))
+	})
+}
+
+// execute runs the handler and answers. It is the request's own goroutine, joined by the connection.
+func (k *call) execute() {
+	defer k.c.ended(k)
+	if k.gated {
+		defer k.c.srv.next()
+	}
+	select {
+	case <-k.session.opened:
+	case <-k.ctx.Done():
+	}
+	if !k.begin() {
+		return
+	}
+	if k.env.WantsAck() && !k.acknowledge() {
+		return
+	}
+	result, err := k.protect()
+	if err != nil {
+		k.finish(nil, k.c.srv.p.answerFor(k.ctx, k.method, err, true))
+	} else {
+		k.finish(result, nil)
+	}
+	k.c.drained() // the place at the gate is kept until the host has the answer
+}
+
+// begin marks the handler as started, unless the request has been answered before.
+func (k *call) begin() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.answered {
+		return false
+	}
+	k.started = true
+	return true
+}
+
+// acknowledge tells the host that the handler is about to run, and returns once the stream has the bytes: a host that read no ack before the
+// connection ended may run the request again elsewhere.
+func (k *call) acknowledge() bool {
+	if k.c.append(true, func(dst []byte) []byte { return wire.AppendAck(dst, k.env.ID()) }) != nil {
+		return false
+	}
+	return k.c.drained() == nil
+}
+
+// protect runs the handler and turns a panic, or a Goexit, into an error.
+func (k *call) protect() (result json.RawMessage, err error) {
+	p := k.c.srv.p
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		reason := recover()
+		p.logger.Error("handler panicked", "method", k.method, "session", k.session.ID(), "panic", fmt.Sprint(reason), "stack", string(debug.Stack()))
+		result = nil
+		err = p.fault(wire.CodeInternal, wire.ExecutedUnknown, "%s: the handler panicked; the plugin goes on, its log has the stack", k.method)
+		if reason == nil { // Goexit: this goroutine unwinds to its end, so the answer is given here
+			k.finish(nil, p.answerFor(k.ctx, k.method, err, true))
+		}
+	}()
+	if r := p.retirer; r != nil && k.gated {
+		err = r.Work(func() error { result, err = k.run(k.ctx); return err })
+	} else {
+		result, err = k.run(k.ctx)
+	}
+	returned = true
+	return result, err
+}
+
+// finish answers once; later calls do nothing.
+func (k *call) finish(result json.RawMessage, fault *wire.Error) {
+	k.mu.Lock()
+	first := !k.answered
+	k.answered = true
+	k.mu.Unlock()
+	if !first {
+		return
+	}
+	k.unhook()
+	k.c.forget(k)
+	cause := context.Cause(k.ctx)
+	k.cancel(nil)
+	k.release()
+	if k.key == "" || errors.Is(cause, ErrDisconnected) {
+		return
+	}
+	if k.c.direct && errors.Is(cause, ErrCancelled) && wire.IsMCPMethod(k.method) {
+		return // MCP, Cancellation: the receiver should not answer a request that was cancelled
+	}
+	k.c.answer(k.env.ID(), k.method, result, fault)
+}
+
+// progress sends a notification that must not come after the answer.
+func (k *call) progress(build func(dst []byte) []byte) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.answered {
+		return fmt.Errorf("progress of %s: %w", k.method, errAnswered)
+	}
+	return k.c.append(false, build) // only copies
+}
+
+var errAnswered = errors.New("the request has been answered")

@@ -1,0 +1,222 @@
+package sdk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// tool is one MCP tool of the built-in server.
+type tool struct {
+	handler
+	description string
+	input       json.RawMessage // schema, "type":"object"
+	output      json.RawMessage // schema, nil when results are text only
+}
+
+// toolName is what MCP allows; the host adds the plugin's name in front and replaces dots.
+var toolName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
+
+// Tool serves an MCP tool. In is a struct (or a map): its schema is derived from it, with descriptions from `jsonschema:"..."` tags and fields
+// without omitempty required. Input that does not fit is answered by a result marked as an error, so that a model can correct itself; so is an
+// error of fn, unless it is an [*Error], which becomes an error of the protocol.
+//
+// What the client gets depends on Out: a struct or map becomes structured content, and the same as text; a string becomes text; a [*Result] is sent
+// as it is; anything else becomes its JSON as text.
+func Tool[In, Out any](p *Plugin, name, description string, fn func(ctx context.Context, in In) (Out, error), opts ...Option) {
+	p.registering("Tool")
+	if !toolName.MatchString(name) {
+		panic(fmt.Sprintf("sdk: tool %q: want 1 to 128 of A-Z, a-z, 0-9, _, - and .", name))
+	}
+	if p.toolNamed[name] != nil {
+		panic(fmt.Sprintf("sdk: tool %q is registered twice", name))
+	}
+	o := newOptions(opts)
+	in := newInput[In](name, o.input)
+	t := &tool{handler: handler{name: name, opts: o}, description: description}
+	t.input = inputSchema(name, in.schema)
+	structured := false
+	t.output, structured = outputSchema[Out](name)
+	t.invoke = func(ctx context.Context, arguments []byte) (json.RawMessage, error) {
+		v, err := in.decode(arguments)
+		if err != nil {
+			return encode(failed(err))
+		}
+		out, err := fn(ctx, v)
+		if err != nil {
+			return nil, err
+		}
+		return p.toolResult(out, structured)
+	}
+	p.tools = append(p.tools, t)
+	p.toolNamed[name] = t
+}
+
+// inputSchema encodes a schema and insists on the one thing that all clients insist on.
+func inputSchema(name string, s *jsonschema.Schema) json.RawMessage {
+	if s == nil {
+		s = &jsonschema.Schema{Type: "object"}
+	}
+	if s.Type != "object" {
+		panic(fmt.Sprintf("sdk: tool %q: its input has to be a JSON object: use a struct", name))
+	}
+	raw, err := encode(s)
+	if err != nil {
+		panic(fmt.Sprintf("sdk: tool %q: input schema: %v", name, err))
+	}
+	return raw
+}
+
+// outputSchema is the schema of a result that has a structured form, and whether it has one. A type that no schema can describe, because it
+// contains itself, has the form without the schema.
+func outputSchema[T any](name string) (schema json.RawMessage, structured bool) {
+	t := reflect.TypeFor[T]()
+	if t == reflect.TypeFor[*Result]() || t == reflect.TypeFor[Result]() {
+		return nil, false
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
+		return nil, false
+	}
+	s, err := jsonschema.ForType(t, &jsonschema.ForOptions{})
+	if err != nil {
+		return nil, true
+	}
+	if s.Type != "object" { // for example time.Time, which is text
+		return nil, false
+	}
+	raw, err := encode(s)
+	if err != nil {
+		panic(fmt.Sprintf("sdk: tool %q: output schema: %v", name, err))
+	}
+	return raw, true
+}
+
+// Result is a tool result in full, for tools that return other things than text and one structured value.
+type Result struct {
+	Content    []Content       `json:"content"`
+	Structured json.RawMessage `json:"structuredContent,omitempty"`
+	IsError    bool            `json:"isError,omitempty"`
+	Meta       map[string]any  `json:"_meta,omitempty"`
+}
+
+// Content is one block of a result. Make it with [Text], [Image], [Audio], [Link] or [Embed].
+type Content struct {
+	Type     string          `json:"type"`
+	Text     string          `json:"text,omitempty"`
+	Data     []byte          `json:"data,omitempty"`
+	MIMEType string          `json:"mimeType,omitempty"`
+	URI      string          `json:"uri,omitempty"`
+	Name     string          `json:"name,omitempty"`
+	Resource json.RawMessage `json:"resource,omitempty"`
+}
+
+// MarshalJSON keeps the text of a text block also when it is empty, as MCP requires it.
+func (c Content) MarshalJSON() ([]byte, error) {
+	if c.Type == "text" {
+		return encode(struct {
+			Type string `json:"type"`
+			Text string `json:"text"`
+		}{"text", c.Text})
+	}
+	type plain Content
+	return encode(plain(c))
+}
+
+// Text is a block of text.
+func Text(text string) Content { return Content{Type: "text", Text: text} }
+
+// Image and Audio are blocks of media with their MIME type.
+func Image(data []byte, mimeType string) Content {
+	return Content{Type: "image", Data: data, MIMEType: mimeType}
+}
+func Audio(data []byte, mimeType string) Content {
+	return Content{Type: "audio", Data: data, MIMEType: mimeType}
+}
+
+// Link points to a resource that the client can read.
+func Link(uri, name string) Content { return Content{Type: "resource_link", URI: uri, Name: name} }
+
+// Embed carries a text resource in the result.
+func Embed(uri, mimeType, text string) Content {
+	raw, err := encode(struct {
+		URI      string `json:"uri"`
+		MIMEType string `json:"mimeType,omitempty"`
+		Text     string `json:"text"`
+	}{uri, mimeType, text})
+	if err != nil { // strings always encode
+		raw = nil
+	}
+	return Content{Type: "resource", Resource: raw}
+}
+
+// failed is the result of a tool that did not work.
+func failed(err error) *Result {
+	text := err.Error()
+	var e *wire.Error
+	if asError(err, &e) {
+		text = e.Message
+	}
+	return &Result{Content: []Content{Text(text)}, IsError: true}
+}
+
+// toolResult encodes what a tool returned.
+func (p *Plugin) toolResult(out any, structured bool) (json.RawMessage, error) {
+	switch v := out.(type) {
+	case *Result:
+		if v == nil {
+			v = &Result{}
+		}
+		r := *v
+		if r.Content == nil {
+			r.Content = []Content{}
+		}
+		return encode(r)
+	case Result:
+		return p.toolResult(&v, false)
+	case string:
+		return encode(Result{Content: []Content{Text(v)}})
+	}
+	raw, err := encode(out)
+	if err != nil {
+		return nil, err
+	}
+	raw = p.redact.json(raw) // before it becomes text, in which members are no longer seen
+	r := Result{Content: []Content{Text(string(raw))}}
+	if structured && len(raw) > 0 && raw[0] == '{' {
+		r.Structured = raw
+	}
+	return encode(r)
+}
+
+// descriptor is the tool as tools/list shows it.
+func (t *tool) descriptor() any {
+	type annotations struct {
+		Title       string `json:"title,omitempty"`
+		ReadOnly    bool   `json:"readOnlyHint,omitempty"`
+		Destructive *bool  `json:"destructiveHint,omitempty"`
+		Idempotent  bool   `json:"idempotentHint,omitempty"`
+		OpenWorld   *bool  `json:"openWorldHint,omitempty"`
+	}
+	d := struct {
+		Name        string          `json:"name"`
+		Title       string          `json:"title,omitempty"`
+		Description string          `json:"description,omitempty"`
+		Input       json.RawMessage `json:"inputSchema"`
+		Output      json.RawMessage `json:"outputSchema,omitempty"`
+		Annotations *annotations    `json:"annotations,omitempty"`
+		Meta        map[string]any  `json:"_meta,omitempty"`
+	}{Name: t.name, Title: t.opts.title, Description: t.description, Input: t.input, Output: t.output, Meta: t.opts.meta}
+	if a := (annotations{t.opts.title, t.opts.readOnly, t.opts.destructive, t.opts.idempotent, t.opts.openWorld}); a != (annotations{}) {
+		d.Annotations = &a
+	}
+	return d
+}
