@@ -161,6 +161,10 @@ func (s *scanner) report(f *fault, env *Envelope) *EnvelopeError {
 		var rest salvager
 		rest.feed(s.data)
 		answers, calls = answers || rest.kind() == Response, calls || rest.kind() == Request
+		if at := skipSpace(s.data, env.id.End); id != nil && (at == len(s.data) || s.data[at] != ',' && s.data[at] != '}') {
+			id = nil // 0 of 04, or 1 of a cut 12
+			s.badID = true
+		}
 		if id == nil && !s.badID {
 			id = rest.result()
 		}

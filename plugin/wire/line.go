@@ -127,15 +127,19 @@ func (l *LineReader) rest() []byte {
 func (l *LineReader) skip() error {
 	var s salvager
 	var size int64
+	var last byte
 	for {
-		line, whole := l.take()
+		piece, whole := l.take()
 		if !whole {
-			line = l.rest()
+			piece = l.rest()
 		}
-		size += int64(len(line))
-		s.feed(line)
+		s.feed(piece)
+		size += int64(len(piece))
+		if len(piece) > 0 {
+			last = piece[len(piece)-1]
+		}
 		if whole || l.err != nil {
-			if bytes.HasSuffix(line, []byte{'\r'}) {
+			if last == '\r' {
 				size--
 			}
 			return l.oversized(size, &s)
