@@ -228,5 +228,17 @@ func decodeStrict(r io.Reader, into any) error {
 	if errors.Is(err, json.ErrUnknownName) {
 		return fmt.Errorf("unknown member %q", clip(member))
 	}
-	return fmt.Errorf("member %q cannot be a JSON %s", clip(member), semantic.JSONKind)
+	return fmt.Errorf("member %q cannot be a JSON %s", clip(member), kindText(semantic.JSONKind))
+}
+
+func kindText(kind jsontext.Kind) string {
+	switch kind {
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case 't', 'f':
+		return "boolean"
+	}
+	return kind.String()
 }

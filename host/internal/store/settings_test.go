@@ -1,0 +1,177 @@
+//go:build unix
+
+package store
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLoadSettings(t *testing.T) {
+	dir := newFolder(t)
+	put(t, dir, "notes.json", `{
+		"env": {"NOTES_ROOT": "/data/my notes", "EMPTY": ""},
+		"env_allow": ["AWS_*", "TOKEN"],
+		"args": ["--name", "a b", "$HOME", "*", ""],
+		"exclusive": true, "serial": true, "read_only": true, "required": true, "keep_warm": true,
+		"lifetime": "shared",
+		"idle_retire": "10m", "start_timeout": "1.5s", "drain_timeout": "1m", "stop_timeout": "2s", "call_timeout": "90s",
+		"tools": {"allow": ["a"], "deny": ["b"], "rename": {"a b": "a_b"}},
+		"constraint": "~> 1.2",
+		"order": -3
+	}`, 0o644)
+	got, err := LoadSettings(dir, "notes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	constraint, err := ParseConstraint("~> 1.2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Settings{
+		Env:      map[string]string{"NOTES_ROOT": "/data/my notes", "EMPTY": ""},
+		EnvAllow: []string{"AWS_*", "TOKEN"}, Args: []string{"--name", "a b", "$HOME", "*", ""},
+		Exclusive: true, Serial: true, ReadOnly: true, Required: true, KeepWarm: true,
+		Lifetime:   Shared,
+		IdleRetire: 10 * time.Minute, StartTimeout: 1500 * time.Millisecond, DrainTimeout: time.Minute,
+		StopTimeout: 2 * time.Second, CallTimeout: 90 * time.Second,
+		Tools:      ToolSettings{Allow: []string{"a"}, Deny: []string{"b"}, Rename: map[string]string{"a b": "a_b"}},
+		Constraint: constraint, Order: -3,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestLoadSettingsMissingIsZero(t *testing.T) {
+	dir := newFolder(t)
+	for _, folder := range []string{dir, filepath.Join(dir, "none")} {
+		if s, err := LoadSettings(folder, "notes"); err != nil || !reflect.DeepEqual(s, Settings{}) {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+	put(t, dir, "empty.json", `{}`, 0o644)
+	if s, err := LoadSettings(dir, "empty"); err != nil || !reflect.DeepEqual(s, Settings{Lifetime: Private}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := LoadSettings(dir, "../x"); err == nil {
+		t.Error("a path was taken as a name")
+	}
+}
+
+func TestBadSettings(t *testing.T) {
+	dir := newFolder(t)
+	for content, reason := range map[string]string{
+		`{"requird":true}`:                 `unknown member "requird"`,
+		`{"tools":{"alow":[]}}`:            `unknown member "tools.alow"`,
+		`{"Env":{}}`:                       `unknown member "Env"`,
+		`{"exclusive":"yes"}`:              `member "exclusive" cannot be a JSON string`,
+		`{"args":["a",1]}`:                 `member "args.1" cannot be a JSON number`,
+		`{"env":true}`:                     `member "env" cannot be a JSON boolean`,
+		`{"tools":"all"}`:                  `member "tools" cannot be a JSON string`,
+		`{"args":{}}`:                      `member "args" cannot be a JSON object`,
+		`{"order":1.5}`:                    `member "order" cannot be a JSON number`,
+		`{"order":1,"order":2}`:            "order",
+		`{"lifetime":"forever"}`:           `write "private" or "shared"`,
+		`{"call_timeout":"soon"}`:          `"call_timeout" is "soon": write a duration above zero`,
+		`{"call_timeout":"0s"}`:            "above zero",
+		`{"stop_timeout":"-1s"}`:           "above zero",
+		`{"start_timeout":30}`:             `member "start_timeout" cannot be a JSON number`,
+		`{"constraint":"~> 1"}`:            `write "~> 1.0"`,
+		`{"env":{"A=B":"c"}}`:              `"A=B"`,
+		`{"env":{"":"c"}}`:                 "not empty",
+		`{"env":{"A":"\u0000"}}`:           "NUL",
+		`{"env_allow":["*"]}`:              "prefix",
+		`{"args":["\u0000"]}`:              "NUL",
+		`{"tools":{"rename":{"a":"b c"}}}`: `turns "a" into "b c"`,
+		`[]`:                               "not a JSON object",
+		`null`:                             "not a JSON object",
+		``:                                 "not a JSON object",
+		`{} {}`:                            "",
+		`{"args":["` + strings.Repeat("x", maxSmallFileBytes) + `"]}`: "longer than 1048576 bytes",
+	} {
+		put(t, dir, "a.json", content, 0o644)
+		f := scanOne(t, dir, "a.json")
+		if f.Verdict != BadSettings {
+			t.Errorf("%.60s is %s", content, f.Verdict)
+		}
+		_, err := LoadSettings(dir, "a")
+		if err == nil {
+			t.Errorf("%.60s was loaded", content)
+			continue
+		}
+		contains(t, err.Error(), reason, filepath.Join(dir, "a.json"))
+		contains(t, f.Reason, reason)
+	}
+}
+
+func TestSettingsAreRefusedWhenOthersCanWriteThem(t *testing.T) {
+	dir := newFolder(t)
+	put(t, dir, "a.json", `{}`, 0o666)
+	if _, err := LoadSettings(dir, "a"); err == nil {
+		t.Error("loaded")
+	} else {
+		contains(t, err.Error(), "chmod go-w")
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	var folderError *FolderError
+	if _, err := LoadSettings(dir, "a"); !errors.As(err, &folderError) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestManifestResolved(t *testing.T) {
+	m := ManifestSpec{Command: "bin/server", Args: []string{"a b", "$HOME", ""}, Env: map[string]string{"A": ""}, Cwd: "data"}
+	r := m.Resolved("/plugins")
+	if r.Command != "/plugins/bin/server" || r.Cwd != "/plugins/data" {
+		t.Errorf("%+v", r)
+	}
+	r.Args[0], r.Env["A"] = "changed", "changed"
+	if m.Args[0] != "a b" || m.Env["A"] != "" {
+		t.Error("the copy shares memory with the original")
+	}
+	if r := (ManifestSpec{Command: "npx", Cwd: "/abs"}).Resolved("/plugins"); r.Command != "npx" || r.Cwd != "/abs" {
+		t.Errorf("%+v", r)
+	}
+	if r := (ManifestSpec{Command: "/usr/bin/env"}).Resolved("/plugins"); r.Command != "/usr/bin/env" || r.Cwd != "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestManifestRefusals(t *testing.T) {
+	for content, reason := range map[string]string{
+		`{}`:                                   `"command" is missing`,
+		`{"command":""}`:                       `"command" is missing`,
+		`{"command":["sh"]}`:                   `member "command" cannot be a JSON array`,
+		`{"command":"sh","shell":true}`:        `unknown member "shell"`,
+		`{"command":"sh","args":["\u0000"]}`:   "NUL",
+		`{"command":"sh","env":{"A=":"x"}}`:    "no = in it",
+		`{"command":"sh","env_allow":["A=B"]}`: "env_allow",
+	} {
+		if _, err := parseManifest([]byte(content)); err == nil {
+			t.Errorf("%s was accepted", content)
+		} else {
+			contains(t, err.Error(), reason)
+		}
+	}
+}
+
+func FuzzSettings(f *testing.F) {
+	f.Add(`{"call_timeout":"1s","tools":{"rename":{"a":"b"}}}`)
+	f.Add(`{"command":"sh","args":["x"],"env":{"A":""}}`)
+	f.Add("{\"\xff\":1}")
+	f.Fuzz(func(t *testing.T, text string) {
+		if _, err := decodeSettings(strings.NewReader(text), "a"); err != nil && len(err.Error()) > 2000 {
+			t.Errorf("the message repeats too much of the input: %d bytes", len(err.Error()))
+		}
+		_, _ = parseManifest([]byte(text))
+		_, _ = readDigest(strings.NewReader(text), "a")
+	})
+}
