@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sox-host/sox-host/host"
+)
+
+// command is one word after sox-host.
+type command struct {
+	name   string
+	args   string // as shown in the usage line
+	short  string // one line
+	help   string // what it does, and examples
+	exits  []host.Exit
+	hidden bool
+	// maxArgs is how many arguments it takes, -1 for any number; minArgs how many it needs.
+	minArgs, maxArgs int
+	// flags declares its own flags. run is called after they are parsed.
+	flags func(fs *pflag.FlagSet)
+	run   func(ctx context.Context, c *call) error
+}
+
+// call is one command line being executed.
+type call struct {
+	args   []string
+	flags  *pflag.FlagSet
+	stdin  io.Reader
+	stdout io.Writer // results only
+	stderr io.Writer // progress and logs
+	json   bool
+
+	home, pluginsDir string // absolute once folders has been called
+}
+
+// exitError ends a command with a code. A nil err has nothing more to say: the result on stdout says it.
+type exitError struct {
+	code host.Exit
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &exitError{host.ExitUsage, fmt.Errorf(format, args...)}
+}
+
+// exitWith ends a command whose result is printed.
+func exitWith(code host.Exit) error {
+	if code == host.ExitDone {
+		return nil
+	}
+	return &exitError{code: code}
+}
+
+func (cmd *command) execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) host.Exit {
+	c := &call{flags: cmd.flagSet(), stdin: stdin, stdout: stdout, stderr: stderr}
+	c.flags.BoolVar(&c.json, "json", false, "print the result as one JSON object")
+	c.flags.StringVar(&c.home, "home", "", "folder of everything sox-host owns (default $SOX_HOME, else ~/.sox)")
+	c.flags.StringVar(&c.pluginsDir, "plugins-dir", "", "folder of the plugins (default $SOX_PLUGINS_DIR, else plugins in the home)")
+
+	err := c.flags.Parse(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		cmd.usage(stdout, c.flags)
+		return host.ExitDone
+	case err != nil:
+		c.json = c.json || slices.Contains(args, "--json")
+		err = usagef("%w%s", err, suggestFlag(c.flags, err))
+	default:
+		c.args = c.flags.Args()
+		if err = cmd.checkArgs(c.args); err == nil {
+			err = cmd.run(ctx, c)
+		}
+	}
+	return c.finish(cmd, err)
+}
+
+func (cmd *command) flagSet() *pflag.FlagSet {
+	fs := pflag.NewFlagSet(cmd.name, pflag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.Usage = func() {}
+	if cmd.flags != nil {
+		cmd.flags(fs)
+	}
+	fs.SortFlags = false
+	return fs
+}
+
+func (cmd *command) checkArgs(args []string) error {
+	switch {
+	case len(args) < cmd.minArgs:
+		return usagef("needs %s", cmd.args)
+	case cmd.maxArgs >= 0 && len(args) > cmd.maxArgs:
+		if cmd.maxArgs == 0 {
+			return usagef("takes no arguments, got %q", args[0])
+		}
+		return usagef("takes %s, got %q too", cmd.args, args[cmd.maxArgs])
+	}
+	return nil
+}
+
+// finish reports an error and turns it into the exit code.
+func (c *call) finish(cmd *command, err error) host.Exit {
+	if err == nil {
+		return host.ExitDone
+	}
+	code := host.ExitCode(err)
+	var e *exitError
+	if errors.As(err, &e) {
+		code = e.code
+		if e.err == nil {
+			return code
+		}
+	}
+	fmt.Fprintf(c.stderr, "sox-host %s: %v\n", cmd.name, err)
+	if code == host.ExitUsage {
+		fmt.Fprintf(c.stderr, "Run sox-host help %s for how it is used.\n", cmd.name)
+	}
+	if c.json && cmd.name != "serve" {
+		_ = c.printJSON(map[string]any{"exit": code, "error": err.Error()})
+	}
+	return code
+}
+
+// folders fills home and pluginsDir with what the flags and the environment lead to.
+func (c *call) folders() (err error) {
+	c.home, c.pluginsDir, err = host.Folders(c.home, c.pluginsDir)
+	return err
+}
+
+// sameFolders returns the flags that lead another command to the same folders, with a leading space, or nothing.
+func (c *call) sameFolders() string {
+	var s strings.Builder
+	for _, name := range []string{"home", "plugins-dir"} {
+		if f := c.flags.Lookup(name); f != nil && f.Changed {
+			fmt.Fprintf(&s, " --%s %s", name, shellQuote(f.Value.String()))
+		}
+	}
+	return s.String()
+}
+
+func (c *call) printJSON(v any) error {
+	e := json.NewEncoder(c.stdout)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func (c *call) printf(format string, args ...any) { fmt.Fprintf(c.stdout, format, args...) }
+
+// usage prints the help of one command.
+func (cmd *command) usage(w io.Writer, fs *pflag.FlagSet) {
+	line := "sox-host " + cmd.name
+	if cmd.args != "" {
+		line += " " + cmd.args
+	}
+	fmt.Fprintf(w, "%s\n\nUsage: %s [flags]\n\n%s\nFlags:\n%s", cmd.short, line, cmd.help, fs.FlagUsages())
+	if len(cmd.exits) > 0 {
+		fmt.Fprint(w, "\nExit codes:\n")
+		for _, code := range cmd.exits {
+			fmt.Fprintf(w, "  %2d  %s\n", code, exitMeaning[code])
+		}
+	}
+}
+
+// exitMeaning is DESIGN's table of exit codes, for help.
+var exitMeaning = map[host.Exit]string{
+	host.ExitDone:     "done, or nothing to do",
+	host.ExitFailed:   "the operation failed; what served before still serves",
+	host.ExitUsage:    "wrong arguments",
+	host.ExitNotFound: "no such plugin, version or folder",
+	host.ExitVerify:   "verification failed: the bytes are not the expected ones",
+	host.ExitRefused:  "refused: pinned, downgrade, breaking schema, ambiguous build, unsafe folder",
+	host.ExitNoHost:   "no running host",
+	host.ExitDeadline: "a time limit passed",
+	host.ExitPartial:  "some of several plugins or hosts failed",
+	host.ExitBusy:     "another operation on the plugin is running",
+	host.ExitPending:  "changes are pending (--exit-code)",
+}
+
+func shellQuote(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,123 @@
+// Sox-host runs versioned plugin backends behind one pipe and replaces them while calls are in flight. The command
+// line serves a client, and tells a running host what to do. One file per command; command.go is what they share.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/sox-host/sox-host/host"
+)
+
+// commands in the order of the overview.
+func commands() []*command {
+	return []*command{
+		serveCommand(),
+		listCommand(),
+		statusCommand(),
+		infoCommand(),
+		upgradeCommand(),
+		rollbackCommand(),
+		restartCommand(),
+		pinCommand(),
+		unpinCommand(),
+		verifyCommand(),
+		completionCommand(),
+		versionCommand(),
+		guardCommand(),
+		completePluginsCommand(),
+	}
+}
+
+func main() {
+	// A client's leaked descriptors must not reach plugins. Where the system cannot do that, there are none to keep.
+	if err := host.MarkInheritedCloexec(); err != nil && runtime.GOOS != "windows" {
+		fmt.Fprintf(os.Stderr, "sox-host: %v\n", err)
+	}
+	os.Exit(int(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
+}
+
+// run executes one command line. It installs the handlers for the signals that end it.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) host.Exit {
+	if len(args) > 0 && args[0] == host.GuardCommand {
+		return host.Exit(host.RunGuard(args[1:])) // before anything of ours touches signals
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)() // a second signal ends the process at once
+
+	all := commands()
+	name, rest := "help", []string(nil)
+	if len(args) > 0 {
+		name, rest = args[0], args[1:]
+	}
+	switch name {
+	case "help", "-h", "--help":
+		if len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+			if len(args) == 0 {
+				overview(stderr, all)
+				return host.ExitUsage
+			}
+			overview(stdout, all)
+			return host.ExitDone
+		}
+		name, rest = rest[0], []string{"--help"}
+	case "--version":
+		name = "version"
+	}
+	cmd := find(all, name)
+	if cmd == nil {
+		fmt.Fprintf(stderr, "sox-host: unknown command %q%s\nRun sox-host help for the list of commands.\n", name, suggestCommand(all, name))
+		return host.ExitUsage
+	}
+	return cmd.execute(ctx, rest, stdin, stdout, stderr)
+}
+
+func find(all []*command, name string) *command {
+	for _, c := range all {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+func suggestCommand(all []*command, typed string) string {
+	var names []string
+	for _, c := range all {
+		if !c.hidden {
+			names = append(names, c.name)
+		}
+	}
+	if nearest := nearest(typed, names); nearest != "" {
+		return fmt.Sprintf(": did you mean %q?", nearest)
+	}
+	return ""
+}
+
+func overview(w io.Writer, all []*command) {
+	fmt.Fprint(w, `sox-host runs plugins for an AI client behind one pipe, and swaps their versions
+while calls are in flight.
+
+  1. Put plugins into ~/.sox/plugins, named NAME_vX.Y.Z.
+  2. Give your client one server: sox-host serve
+  3. Put a newer version beside the old one and run: sox-host upgrade NAME
+
+Commands:
+`)
+	for _, c := range all {
+		if !c.hidden {
+			fmt.Fprintf(w, "  %-11s %s\n", c.name, c.short)
+		}
+	}
+	fmt.Fprint(w, `
+Every command takes --json, --home and --plugins-dir (or SOX_HOME and
+SOX_PLUGINS_DIR). Run sox-host help COMMAND for examples and exit codes.
+`)
+}

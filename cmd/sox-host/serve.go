@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/pflag"
+
+	"github.com/sox-host/sox-host/host"
+)
+
+// minProcs is the least GOMAXPROCS of a host: with fewer, a goroutine that comes back from a blocking read waits
+// for a free processor, which costs a sixth of a round trip on one or two cores.
+const minProcs = 4
+
+// serveFlags are the flags of serve.
+type serveFlags struct {
+	cfg         host.Config
+	watch       string
+	logLevel    string
+	attach      []string
+	listWait    time.Duration
+	maxLine     byteSize
+	maxOutput   byteSize
+	projectPath string
+}
+
+func serveCommand() *command {
+	var f serveFlags
+	return &command{
+		name:  "serve",
+		short: "Serve a client over stdin and stdout",
+		help: `This is the one server to list in an MCP client. It speaks JSON-RPC, one object per
+line, and ends when stdin ends. Plugins of the folder are offered together, their
+tools named PLUGIN__TOOL; with --plugin one plugin is offered under its own names.
+Logs go to stderr.
+
+Examples:
+  sox-host serve
+  sox-host serve --plugin notes --client-project-path "$PWD"
+  sox-host serve --max-line-bytes 64KiB --log-level debug
+  claude mcp add sox -- sox-host serve
+`,
+		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitRefused},
+		flags: f.declare,
+		run:   f.run,
+	}
+}
+
+func (f *serveFlags) declare(fs *pflag.FlagSet) {
+	fs.StringVar(&f.cfg.Plugin, "plugin", "", "serve only this plugin, under its own names")
+	fs.StringVar(&f.projectPath, "client-project-path", "", "project folder that every tool call carries in its _meta")
+	fs.BoolVar(&f.cfg.ReadOnly, "read-only", false, "refuse everything that is not known to be a read")
+	fs.StringVar(&f.watch, "watch", "new", "what to do about new files: new (start new plugins), all (also upgrade), off")
+	fs.StringArrayVar(&f.attach, "attach", nil, "NAME=SOCKET: use a plugin process that someone else runs; may be repeated")
+	fs.DurationVar(&f.listWait, "list-wait", host.DefaultListWait, "how long the first list waits for plugins that start")
+	fs.DurationVar(&f.cfg.DrainTimeout, "drain-timeout", 0, "how long an old version may finish its calls (default: the plugin's setting, else 30s)")
+	fs.Var(&f.maxLine, "max-line-bytes", "longest line from the client (default 16MiB)")
+	fs.Var(&f.maxOutput, "max-output-bytes", "longest line to the client (default 9MiB)")
+	fs.IntVar(&f.cfg.MaxNameLength, "max-name-length", host.DefaultMaxNameLength, "longest tool name; longer ones are cut and get a hash")
+	fs.StringVar(&f.logLevel, "log-level", "info", "trace, debug, info, warn, error or off")
+	fs.Lookup("max-line-bytes").DefValue = ""
+	fs.Lookup("max-output-bytes").DefValue = ""
+}
+
+func (f *serveFlags) run(ctx context.Context, c *call) error {
+	if runtime.GOOS == "windows" {
+		return errors.New("serve needs Linux or macOS: Windows lacks the socketpairs, process groups and file owners that plugins are started and protected with")
+	}
+	cfg, err := f.config(c)
+	if err != nil {
+		return err
+	}
+	// A closed reader of stdout must be an error of a write and not the end of the process before plugins are stopped.
+	// Ignoring the signal would be inherited by plugins; catching it is not.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < minProcs {
+		runtime.GOMAXPROCS(minProcs)
+	}
+	os.Stdout = os.Stderr // whoever prints without thinking must not reach the client
+	return runHost(ctx, cfg)
+}
+
+// config builds the host's configuration from the flags.
+func (f *serveFlags) config(c *call) (host.Config, error) {
+	cfg := f.cfg
+	if err := c.folders(); err != nil {
+		return cfg, err
+	}
+	cfg.Home, cfg.PluginsDir = c.home, c.pluginsDir
+	cfg.In, cfg.Out = c.stdin, c.stdout
+	cfg.MaxLineBytes, cfg.MaxOutputBytes = int(f.maxLine), int(f.maxOutput)
+	cfg.Guard = guardLine()
+
+	if cfg.ListWait = f.listWait; f.listWait == 0 {
+		cfg.ListWait = -1 // in a Config 0 is the default
+	}
+	if f.listWait < 0 || cfg.DrainTimeout < 0 {
+		return cfg, usagef("a time limit cannot be negative")
+	}
+	switch cfg.Watch = host.WatchMode(f.watch); cfg.Watch {
+	case host.WatchNew, host.WatchAll, host.WatchOff:
+	default:
+		return cfg, usagef("--watch %q: want new, all or off", f.watch)
+	}
+	if f.projectPath != "" {
+		path, err := filepath.Abs(f.projectPath)
+		if err != nil {
+			return cfg, fmt.Errorf("--client-project-path: %w", err)
+		}
+		cfg.ClientProjectPath = path
+	}
+	var err error
+	if cfg.Attach, err = parseAttach(f.attach); err != nil {
+		return cfg, err
+	}
+	cfg.Logger, err = newLogger(c.stderr, f.logLevel, c.json)
+	return cfg, err
+}
+
+func parseAttach(values []string) (map[string]string, error) {
+	attach := make(map[string]string, len(values))
+	for _, value := range values {
+		name, path, found := strings.Cut(value, "=")
+		if !found || name == "" || path == "" {
+			return nil, usagef("--attach %q: want NAME=SOCKET", value)
+		}
+		if _, twice := attach[name]; twice {
+			return nil, usagef("--attach: %q is given twice", name)
+		}
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return nil, fmt.Errorf("--attach %q: %w", value, err)
+		}
+		attach[name] = abs
+	}
+	return attach, nil
+}
+
+// newLogger writes to stderr, as text or as one JSON object per line.
+func newLogger(w io.Writer, level string, asJSON bool) (hclog.Logger, error) {
+	l := hclog.LevelFromString(level)
+	if l == hclog.NoLevel {
+		return nil, usagef("--log-level %q: want trace, debug, info, warn, error or off", level)
+	}
+	return hclog.New(&hclog.LoggerOptions{Name: "sox-host", Level: l, Output: w, JSONFormat: asJSON}), nil
+}
+
+// guardLine is how this program starts itself as a guard. On Linux the running file is named by the kernel, so that
+// an upgrade of sox-host itself does not change the guards of a host that runs.
+func guardLine() []string {
+	if runtime.GOOS == "linux" {
+		return []string{"/proc/self/exe", host.GuardCommand}
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return nil // plugins are then started directly, and stopped by this process alone
+	}
+	return []string{path, host.GuardCommand}
+}
