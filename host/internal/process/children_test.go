@@ -184,7 +184,6 @@ func runHost(args []string) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	guardEnviron = append(guardEnviron, raceEnv)
 	options := Options{}
 	if args[0] == "guard" {
 		options.Guard = guardArgv()

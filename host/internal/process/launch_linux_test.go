@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,7 +67,7 @@ func TestStartFailuresOfELF(t *testing.T) {
 				t.Fatal("the header of the test binary was not understood")
 			}
 			spec := write("almost", program[:header.end])
-			spec.Args = exitChild.argv("0")
+			spec.Args, spec.Env = exitChild.argv("0"), []string{raceEnv}
 			p, err := s.Start(within(t), spec)
 			if err != nil {
 				t.Fatal(err)
@@ -163,6 +164,32 @@ func statusOf(t *testing.T, s *Spawner) map[string]string {
 		fields[name] = strings.TrimSpace(value)
 	}
 	return fields
+}
+
+func TestPluginsDescriptorsBlock(t *testing.T) {
+	// A program that is not written for it fails on a descriptor that is set
+	// to non-blocking.
+	inModes(t, func(t *testing.T, s *Spawner) {
+		// Not a Go program, which would set descriptor 3 as it likes it.
+		log := newLineLog()
+		p, err := s.Start(within(t), Spec{Plugin: "test", Path: "/bin/sh", Args: []string{"-c", "echo ready; read x <&3"}, Output: log.add})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Stop(DefaultLadder)
+		log.until(t, "ready")
+		for fd := range 4 {
+			info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", p.Pid(), fd))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, rest, _ := strings.Cut(string(info), "flags:")
+			flags, err := strconv.ParseUint(strings.Fields(rest)[0], 8, 64)
+			if err != nil || flags&unix.O_NONBLOCK != 0 {
+				t.Errorf("descriptor %d has flags %o, %v", fd, flags, err)
+			}
+		}
+	})
 }
 
 // signalsChild starts a plugin as a host that was itself started with signals

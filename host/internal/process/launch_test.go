@@ -113,7 +113,7 @@ func TestExitStatusIsExact(t *testing.T) {
 func TestArgumentsAndEnvironmentArriveUnchanged(t *testing.T) {
 	inModes(t, func(t *testing.T, s *Spawner) {
 		args := []string{"with space", `"quo'ted"`, "$HOME", "*", "", "a\nb", "-x=1;rm", "\xff"}
-		env := []string{"A=1", "EMPTY=", "SPACED= b ", "PATH=/nowhere", InstanceVariable + "=forged"}
+		env := []string{raceEnv, "A=1", "EMPTY=", "SPACED= b ", "PATH=/nowhere", InstanceVariable + "=forged"}
 		dir := t.TempDir()
 		p, log := start(t, s, Spec{Env: env, Dir: dir}, tellChild, args...)
 		await(t, "exit", p.Exited())
@@ -122,7 +122,7 @@ func TestArgumentsAndEnvironmentArriveUnchanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantEnv := append(slices.Clone(env[:4]), InstanceVariable+"="+p.tag)
+		wantEnv := append(slices.Clone(env[:5]), InstanceVariable+"="+p.tag)
 		for i, want := range []string{fmt.Sprintf("%q", self()), fmt.Sprintf("%q", args), fmt.Sprintf("%q", wantEnv), fmt.Sprintf("%q", real)} {
 			if lines[i] != want {
 				t.Errorf("got  %s\nwant %s", lines[i], want)
@@ -205,7 +205,8 @@ func TestStartFailures(t *testing.T) {
 		{"nul", Spec{Path: self(), Args: []string{"a\x00b"}}, KindSpec, "NUL"},
 		{"working_folder", Spec{Path: self(), Dir: filepath.Join(dir, "absent")}, KindDir, "no such file"},
 		{"working_folder_is_a_file", Spec{Path: self(), Dir: windows}, KindDir, "not a folder"},
-		{"too_long", Spec{Path: self(), Args: []string{strings.Repeat("x", 16<<20)}}, KindSpec, "too long"},
+		{"too_long_for_the_kernel", Spec{Path: self(), Args: []string{strings.Repeat("x", 1<<20)}}, KindSpec, "too long"},
+		{"too_long_for_any_kernel", Spec{Path: self(), Args: []string{strings.Repeat("x", maxExecBytes)}}, KindSpec, "too long"},
 	}
 	inModes(t, func(t *testing.T, s *Spawner) {
 		for _, c := range cases {

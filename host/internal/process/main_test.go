@@ -75,6 +75,7 @@ func TestMain(m *testing.M) {
 		os.Exit(RunGuard(os.Args[2:]))
 	}
 	if len(os.Args) > 2 && os.Args[1] == childCommand {
+		guardEnviron = append(guardEnviron, raceEnv)
 		time.AfterFunc(childLife, func() { os.Exit(99) })
 		for _, program := range children.programs {
 			if program.name == os.Args[2] {

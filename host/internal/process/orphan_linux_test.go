@@ -18,7 +18,6 @@ import (
 // watch is a handle on a process that this test did not start.
 type watch struct {
 	pid, fd int
-	shape   string
 }
 
 // watchPids opens handles while the processes are certainly alive.

@@ -64,14 +64,23 @@ type Spec struct {
 	Output func(Line)
 }
 
+// maxExecBytes is more than any kernel here accepts as arguments and
+// environment (Linux: 6 MiB, macOS: 1 MiB). What is longer is not even tried,
+// because a guard would have to read it first.
+const maxExecBytes = 8 << 20
+
 // validate refuses what no exec could carry out.
 func (s Spec) validate() error {
+	size := 0
 	if s.Transport != Socketpair && s.Transport != Stdio {
 		return fmt.Errorf("unknown transport %d", int(s.Transport))
 	}
 	for _, text := range append(append([]string{s.Path, s.Dir}, s.Args...), s.Env...) {
 		if strings.ContainsRune(text, 0) {
 			return fmt.Errorf("a NUL byte in the path, the folder, an argument or a variable")
+		}
+		if size += len(text) + 1; size > maxExecBytes {
+			return fmt.Errorf("arguments and environment are too long together: over %d bytes", maxExecBytes)
 		}
 	}
 	return nil

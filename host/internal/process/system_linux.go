@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,43 +59,64 @@ func MarkInheritedCloexec() error {
 	return markListed("/proc/self/fd")
 }
 
+// tagKillWait bounds the wait for processes that killTagged has killed. They
+// take milliseconds unless they hang in the kernel.
+const tagKillWait = 300 * time.Millisecond
+
 // killTagged kills every process of this user whose environment at its start
-// held entry, and returns how many. A process is looked at again until none is
-// found, because one may fork while another is killed.
+// held entry, waits until they have ended, and returns how many it killed. It
+// looks again until it finds none, because one may fork while another is
+// killed.
 func killTagged(entry string) int {
 	killed := 0
 	// A tree of careless programs is empty after two or three rounds. The
 	// bound is for one that forks faster than it is killed.
 	for range 50 {
-		found := 0
+		var dying []unix.PollFd
 		for _, pid := range numericNames("/proc") {
-			if killIfTagged(pid, entry) {
-				found++
+			if fd, ok := killIfTagged(pid, entry); ok {
+				dying = append(dying, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 			}
 		}
-		if found == 0 {
+		if len(dying) == 0 {
 			break
 		}
-		killed += found
+		killed += len(dying)
+		awaitEnds(dying, time.Now().Add(tagKillWait))
 	}
 	return killed
 }
 
-// killIfTagged kills pid if it has entry in its environment. The pidfd is
-// opened before the look: if the number changes hands in between, the signal
-// goes to the process that has ended, which is to nobody.
-func killIfTagged(pid int, entry string) bool {
+// awaitEnds waits for the processes behind pidfds, and closes them.
+func awaitEnds(dying []unix.PollFd, deadline time.Time) {
+	for i := range dying {
+		for {
+			left := max(0, time.Until(deadline))
+			_, err := unix.Poll(dying[i:i+1], int(left.Milliseconds()))
+			if err != unix.EINTR {
+				break
+			}
+		}
+		_ = unix.Close(int(dying[i].Fd))
+	}
+}
+
+// killIfTagged kills pid if it has entry in its environment, and returns a
+// pidfd of it. The pidfd is opened before the look: if the number changes hands
+// in between, the signal goes to the process that has ended, which is to
+// nobody.
+func killIfTagged(pid int, entry string) (int, bool) {
 	if pid == os.Getpid() {
-		return false
+		return 0, false
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return false
+		return 0, false
 	}
-	defer unix.Close(fd)
 	environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil || !hasEntry(environ, entry) {
-		return false
+	if err != nil || !hasEntry(environ, entry) || unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
+		_ = unix.Close(fd)
+		return 0, false
 	}
-	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	return fd, true
 }
