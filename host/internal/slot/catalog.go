@@ -3,6 +3,8 @@ package slot
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,7 +31,7 @@ type Catalog struct {
 	Instructions string          `json:"instructions,omitempty"`
 	Problems     []string        `json:"problems,omitempty"` // entries left out, and why
 
-	hash string // of everything the client can see
+	hashes [4]string // of each list, in the order of lists
 }
 
 // Entry is one element of a list: its identity (name, uri or uriTemplate) and its bytes.
@@ -75,9 +77,19 @@ func (c *Catalog) entries(kind schema.Kind) *[]Entry {
 	}
 }
 
-// Hash is equal for two catalogs exactly when a client would see the same: canonical JSON of the lists, in
-// order, with instructions and capabilities.
-func (c *Catalog) Hash() string { return c.hash }
+// Hash is equal for two catalogs exactly when a client would see the same list of this kind: sha256 of the
+// canonical JSON of its entries, in order.
+func (c *Catalog) Hash(kind schema.Kind) string {
+	for i, l := range lists {
+		if l.kind == kind {
+			return c.hashes[i]
+		}
+	}
+	return ""
+}
+
+// Entries returns one of the lists.
+func (c *Catalog) Entries(kind schema.Kind) []Entry { return *c.entries(kind) }
 
 // Tool returns the entry of a tool by the plugin's own name.
 func (c *Catalog) Tool(name string) (Entry, bool) {
@@ -97,18 +109,17 @@ func (c *Catalog) Empty() bool {
 	return len(c.Tools)+len(c.Prompts)+len(c.Resources)+len(c.Templates) == 0
 }
 
-// seal computes the hash.
+// seal computes the hashes.
 func (c *Catalog) seal() {
-	all, err := json.Marshal(struct {
-		Tools, Prompts, Resources, Templates []json.RawMessage
-		Capabilities                         json.RawMessage
-		Instructions                         string
-	}{raws(c.Tools), raws(c.Prompts), raws(c.Resources), raws(c.Templates), c.Capabilities, c.Instructions})
-	if err == nil {
-		c.hash, err = schema.Hash(all)
-	}
-	if err != nil { // not I-JSON somewhere: order and white space count then
-		c.hash = fmt.Sprintf("%x", all)
+	for i, l := range lists {
+		all, err := json.Marshal(raws(*c.entries(l.kind)))
+		if err == nil {
+			c.hashes[i], err = schema.Hash(all)
+		}
+		if err != nil { // not I-JSON somewhere, such as a name twice: then white space and order count
+			sum := sha256.Sum256(all)
+			c.hashes[i] = hex.EncodeToString(sum[:])
+		}
 	}
 }
 
@@ -181,7 +192,7 @@ func (g *generation) fetchList(ctx context.Context, s *Session, c *Catalog, meth
 			if len(*into) == maxListEntries {
 				return false
 			}
-			entry, problem := newEntry(method, key, raw)
+			entry, problem := newEntry(s, method, key, raw)
 			switch {
 			case problem != "":
 				c.Problems = append(c.Problems, problem)
@@ -228,7 +239,7 @@ func listParams(s *Session, cursor []byte) []byte {
 
 // newEntry checks one element of a list. One bad tool makes clients on the TypeScript SDK reject the whole
 // list, so it is left out here; problem says why.
-func newEntry(method, key string, raw []byte) (e Entry, problem string) {
+func newEntry(s *Session, method, key string, raw []byte) (e Entry, problem string) {
 	name := string(wire.Unquote(wire.Member(raw, key)))
 	if name == "" {
 		return Entry{}, fmt.Sprintf("%s: an entry without %q", method, key)
@@ -239,14 +250,12 @@ func newEntry(method, key string, raw []byte) (e Entry, problem string) {
 	if method != "tools/list" {
 		return e, ""
 	}
-	for _, member := range []string{"inputSchema", "outputSchema"} {
-		s := wire.Member(raw, member)
-		if s == nil && member == "outputSchema" {
-			continue
-		}
-		if string(wire.Unquote(wire.Member(s, "type"))) != "object" {
-			return Entry{}, fmt.Sprintf(`tool %q: %s has no "type":"object"`, name, member)
-		}
+	if string(wire.Unquote(wire.Member(wire.Member(raw, "inputSchema"), "type"))) != "object" {
+		return Entry{}, fmt.Sprintf(`tool %q: inputSchema has no "type":"object"`, name)
+	}
+	// MCP 2026-07-28 allows any schema here; clients of earlier revisions reject the list for it.
+	if output := wire.Member(raw, "outputSchema"); output != nil && !s.Modern() && string(wire.Unquote(wire.Member(output, "type"))) != "object" {
+		return Entry{}, fmt.Sprintf(`tool %q: outputSchema has no "type":"object"`, name)
 	}
 	var err error
 	if e.InputSchema, err = schema.Hash(wire.Member(raw, "inputSchema")); err != nil {

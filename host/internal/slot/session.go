@@ -148,8 +148,53 @@ func (g *generation) openSession(ctx context.Context, s *Session) (greeting, err
 	if err := g.conn.Notify(s.ID, "notifications/initialized", []byte("{}")); err != nil {
 		return fail("initialized", err)
 	}
+	g.sendLevel(s, hello.Capabilities)
 	return greeting{hello.Capabilities, hello.Instructions}, nil
 }
+
+// SetLogLevel tells the active generation of a legacy client's log level (raw JSON), and every later one when
+// the session is opened on it.
+func (s *Slot) SetLogLevel(session *Session, level json.RawMessage) {
+	s.mu.Lock()
+	s.levels[session.ID] = level
+	g := s.active
+	var caps json.RawMessage
+	if g != nil && g.usable(session.ID) {
+		caps = g.opened[session.ID].hello.capabilities
+	}
+	s.mu.Unlock()
+	if caps != nil {
+		g.sendLevel(session, caps)
+	}
+}
+
+// sendLevel sends the session's log level, if one was set and the plugin offers log messages. Nobody waits
+// for the answer: the level is a wish.
+func (g *generation) sendLevel(s *Session, caps json.RawMessage) {
+	g.slot.mu.Lock()
+	level := g.slot.levels[s.ID]
+	g.slot.mu.Unlock()
+	if level == nil || wire.IsNull(wire.Member(caps, "logging")) {
+		return
+	}
+	params := append(append([]byte(`{"level":`), level...), '}')
+	if _, err := g.conn.Start(&unheard{session: s.ID, method: "logging/setLevel", params: params}); err == nil {
+		_ = g.conn.Flush()
+	}
+}
+
+// unheard is a request whose answer nobody needs.
+type unheard struct {
+	session uint64
+	method  string
+	params  []byte
+}
+
+func (u *unheard) AppendRequest(dst []byte, id uint64) []byte {
+	return wire.AppendRequest(dst, wire.Head{ID: id, Session: u.session}, u.method, u.params)
+}
+
+func (u *unheard) Retire(rpc.Reply) {}
 
 // discover asks a modern plugin for its capabilities. A plugin without server/discover is taken to serve
 // tools: the lists themselves tell the rest.

@@ -2,6 +2,7 @@ package slot
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -90,6 +91,7 @@ type Slot struct {
 	active      *generation              // gets new requests; nil while there is none
 	queue       []*Request               // wait for a generation or for their session on it
 	sessions    map[uint64]*Session
+	levels      map[uint64]json.RawMessage // log levels by session
 	catalogs    map[Profile]*Catalog
 	facts       *Facts
 	build       store.Build // of the active generation, or the one to start
@@ -128,6 +130,7 @@ func New(cfg Config) *Slot {
 		op:       make(chan struct{}, 1),
 		live:     make(map[*generation]struct{}),
 		sessions: make(map[uint64]*Session),
+		levels:   make(map[uint64]json.RawMessage),
 		catalogs: make(map[Profile]*Catalog),
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
@@ -406,6 +409,7 @@ func (s *Slot) session(id uint64) *Session {
 func (s *Slot) CloseSession(id uint64) {
 	s.mu.Lock()
 	delete(s.sessions, id)
+	delete(s.levels, id)
 	var told []*generation
 	for g := range s.live {
 		if g.opened[id] != nil {
@@ -489,4 +493,14 @@ func (s *Slot) unavailableLocked(wait time.Duration) *wire.Error {
 	return wire.NewError(wire.CodeUnavailable, message, wire.ErrorData{
 		Plugin: s.name, Version: s.build.Version.String(), Detail: detail, RetryAfterMS: max(wait.Milliseconds(), 1000),
 	})
+}
+
+// Flush hands what was dispatched to the active generation to its stream.
+func (s *Slot) Flush() {
+	s.mu.Lock()
+	g := s.active
+	s.mu.Unlock()
+	if g != nil {
+		_ = g.conn.Flush() // a write error ends the connection
+	}
 }

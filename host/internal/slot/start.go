@@ -35,39 +35,50 @@ func (s *Slot) catalogKey(sha256 string, p Profile) store.CatalogKey {
 	return store.CatalogKey{Plugin: s.name, SHA256: sha256, Revision: p.Revision, CapsHash: p.CapsHash, EnvHash: s.cfg.EnvHash}
 }
 
+// Peek loads the catalog for a profile from the cache, if it is not known yet, and starts nothing.
+func (s *Slot) Peek(p Profile) {
+	s.mu.Lock()
+	known := p == Profile{} || s.catalogs[p] != nil
+	sha := s.build.SHA256
+	s.mu.Unlock()
+	if known || sha == "" {
+		return
+	}
+	raw, ok := s.cfg.State.LoadCatalog(s.catalogKey(sha, p))
+	if !ok {
+		return
+	}
+	c, err := decodeCatalog(raw)
+	if err != nil { // a damaged entry is a miss
+		return
+	}
+	s.mu.Lock()
+	if s.catalogs[p] == nil && s.build.SHA256 == sha {
+		s.catalogs[p] = c
+	}
+	s.mu.Unlock()
+}
+
 // Want makes a session known to the slot and sees to it that its catalog is known too: from memory, from the
 // cache, or else by starting the plugin in the background. Observer.Changed tells when it has come.
 func (s *Slot) Want(session *Session) {
 	p := session.Profile()
+	s.Peek(p)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.sessions[session.ID] = session
-	known := s.catalogs[p] != nil || p == Profile{} && s.facts != nil
-	sha := s.build.SHA256
-	s.mu.Unlock()
-	if known {
-		return
-	}
-	if p != (Profile{}) && sha != "" {
-		if raw, ok := s.cfg.State.LoadCatalog(s.catalogKey(sha, p)); ok {
-			if c, err := decodeCatalog(raw); err == nil {
-				s.mu.Lock()
-				if s.catalogs[p] == nil && s.build.SHA256 == sha {
-					s.catalogs[p] = c
-				}
-				s.mu.Unlock()
-				return
-			}
+	switch {
+	case p == Profile{}:
+		if s.facts == nil {
+			s.startLocked()
 		}
-	}
-	s.mu.Lock()
-	if g := s.active; g != nil && p != (Profile{}) {
-		if g.opened[session.ID] == nil {
-			s.openLocked(g, session)
-		}
-	} else {
+	case s.catalogs[p] != nil:
+	case s.facts != nil && len(s.facts.MCP) == 0: // serves no MCP: there is nothing to list
+	case s.active == nil:
 		s.startLocked()
+	case s.active.opened[session.ID] == nil:
+		s.openLocked(s.active, session)
 	}
-	s.mu.Unlock()
 }
 
 // Catalog returns what is known of the lists for a profile, or nil.

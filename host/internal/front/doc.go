@@ -1,0 +1,2 @@
+// Package front reads and writes client bytes, and nothing else does: stdout carries JSON-RPC lines only.
+package front

@@ -1,0 +1,90 @@
+//go:build unix
+
+package front
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// pipeBufBytes is what one write to a pipe that polls as writable takes without blocking: POSIX promises
+// PIPE_BUF, and 512 is the least that any system has; Linux and macOS use 4,096 and 512.
+const pipeBufBytes = 512
+
+// tryWrite returns a write to f that never blocks. A socket (Node gives its children sockets) is asked per
+// call. A pipe is asked whether it is writable: it then takes pipeBufBytes for sure; a longer write is left to
+// the Sink's goroutine. Anything else, such as a file, does not block for long.
+func tryWrite(f *os.File) func(p []byte) (int, error) {
+	fd := int(f.Fd())
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return nil
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFSOCK:
+		return func(p []byte) (int, error) {
+			n, err := unix.SendmsgN(fd, p, nil, nil, unix.MSG_DONTWAIT)
+			return again(n, err)
+		}
+	case unix.S_IFIFO:
+		chunk := pipeChunk(fd)
+		return func(p []byte) (int, error) {
+			total := 0
+			for total < len(p) {
+				fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+				n, err := unix.Poll(fds, 0)
+				if n == 0 || err != nil {
+					return again(total, err)
+				}
+				room := chunk(len(p) - total)
+				if room < len(p)-total && room <= pipeBufBytes {
+					return total, nil // it would take many small writes: one blocking write is cheaper
+				}
+				wrote, err := unix.Write(fd, p[total:total+min(room, len(p)-total)])
+				if wrote > 0 {
+					total += wrote
+				}
+				if err != nil {
+					return again(total, err)
+				}
+			}
+			return total, nil
+		}
+	}
+	return nil
+}
+
+func again(n int, err error) (int, error) {
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+		err = nil
+	}
+	return max(n, 0), err
+}
+
+// watchReader calls gone when the reading end of w is closed while nothing is being written. It costs one
+// thread that sleeps in poll for the rest of the process's life.
+func watchReader(w io.Writer, gone func()) {
+	f, ok := w.(*os.File)
+	if !ok {
+		return
+	}
+	fd := int32(f.Fd())
+	// Not joined: poll on the process's stdout cannot be interrupted.
+	go func() {
+		for {
+			fds := []unix.PollFd{{Fd: fd}}
+			_, err := unix.Poll(fds, -1)
+			switch {
+			case errors.Is(err, unix.EINTR):
+			case err != nil:
+				return
+			case fds[0].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0:
+				gone()
+				return
+			}
+		}
+	}()
+}

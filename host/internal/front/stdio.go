@@ -1,0 +1,97 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/sox-host/sox-host/plugin/rpc"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// Handler is the gateway's session as the front sees it. All methods are called by one goroutine.
+type Handler interface {
+	Line(line []byte)               // one line; valid only during the call
+	Oversize(e *wire.LineSizeError) // a line that was skipped
+	Idle()                          // no further line is at hand: flush
+}
+
+// ErrClientGone reports that the client closed its end of stdout.
+var ErrClientGone = errors.New("the client no longer reads")
+
+// Stdio is the pipe pair of one client. Make it with NewStdio.
+type Stdio struct {
+	in    io.Reader
+	out   io.Writer
+	Out   *rpc.Sink // lines to the client
+	limit int
+	gone  chan struct{} // closed when a write failed or the reader hung up
+	once  sync.Once
+}
+
+// NewStdio returns a front over in and out. Lines of more than limit bytes are skipped.
+func NewStdio(in io.Reader, out io.Writer, limit int) *Stdio {
+	f := &Stdio{in: in, out: out, limit: limit, gone: make(chan struct{})}
+	f.Out = rpc.NewSink(newOutput(out, f.hangUp), 0)
+	return f
+}
+
+func (f *Stdio) hangUp() { f.once.Do(func() { close(f.gone) }) }
+
+// Run hands every line to h until the client closes its end of the input (nil), stops reading
+// (ErrClientGone), or ctx ends (its cause). A read of the process's stdin cannot be interrupted: the goroutine
+// that reads may outlive Run, and hands over nothing more once Run has returned.
+func (f *Stdio) Run(ctx context.Context, h Handler) error {
+	ended := make(chan error, 1)
+	var gate sync.Mutex // held while a line is handled; closed for good when Run returns
+	over := false
+	// Ends with the input. Not joined: see above.
+	go func() {
+		lines := wire.NewLineReader(f.in, f.limit)
+		for {
+			line, err := lines.Next()
+			gate.Lock()
+			if over {
+				gate.Unlock()
+				return
+			}
+			var size *wire.LineSizeError
+			switch {
+			case err == nil:
+				h.Line(line)
+			case errors.As(err, &size):
+				h.Oversize(size)
+			}
+			if err != nil && size == nil || !lines.Buffered() {
+				h.Idle()
+			}
+			gate.Unlock()
+			if err != nil && size == nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	watchReader(f.out, f.hangUp)
+
+	var err error
+	select {
+	case err = <-ended:
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+	case <-f.gone:
+		err = ErrClientGone
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	// A handler that waits for a client that no longer reads must not keep Run from returning.
+	if errors.Is(err, ErrClientGone) {
+		f.Out.Fail(err)
+	}
+	gate.Lock()
+	over = true
+	gate.Unlock()
+	return err
+}

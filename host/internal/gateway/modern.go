@@ -1,0 +1,154 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/sox-host/sox-host/host/internal/slot"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// maxListens bounds a client's open subscriptions: 1,024, as the TypeScript SDK does.
+const maxListens = 1024
+
+const (
+	metaPrefix        = "io.modelcontextprotocol/"
+	subscriptionIDKey = metaPrefix + "subscriptionId"
+)
+
+// modernRequest answers a request that names its protocol version (MCP 2026-07-28, Versioning).
+func (s *Session) modernRequest(method string, env *wire.Envelope) {
+	version := string(wire.Unquote(env.MetaProtocolVersion()))
+	switch {
+	case version != slot.RevisionModern: // a legacy revision has no claims: it needs the handshake
+		s.unsupportedVersion(env.ID(), version)
+		return
+	case len(env.MetaClientCapabilities()) == 0 || env.MetaClientCapabilities()[0] != '{':
+		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, `missing or invalid _meta field "`+metaPrefix+`clientCapabilities"`, wire.ErrorData{}))
+		return
+	}
+	if method == "server/discover" { // perhaps a probe that is killed within the second: start nothing
+		s.discover(env)
+		return
+	}
+	if s.modern == nil {
+		e := s.open(modernSession(env))
+		e.know()
+		s.mu.Lock()
+		s.modern = e
+		s.mu.Unlock()
+	}
+	switch method {
+	case "tools/list", "prompts/list", "resources/list", "resources/templates/list":
+		s.list(s.modern, method, env)
+	case "subscriptions/listen":
+		s.listen(env)
+	case "tools/call", "prompts/get", "resources/read", "completion/complete":
+		s.route(s.modern, method, env)
+	default:
+		if wire.IsMCPMethod(method) {
+			s.writeError(env.ID(), wire.NewError(wire.CodeMethodNotFound, fmt.Sprintf("method not found: %q", method), wire.ErrorData{}))
+			return
+		}
+		s.plainRequest(method, env)
+	}
+}
+
+func modernSession(env *wire.Envelope) *slot.Session {
+	return &slot.Session{
+		Revision:     slot.RevisionModern,
+		ClientInfo:   clone(env.MetaClientInfo()),
+		Capabilities: clone(env.MetaClientCapabilities()),
+	}
+}
+
+// unsupportedVersion lists what can be asked for instead.
+func (s *Session) unsupportedVersion(id []byte, requested string) {
+	data, _ := json.Marshal(map[string]any{"supported": supported, "requested": requested}) // strings always marshal
+	s.writeError(id, &wire.Error{Code: wire.CodeUnsupportedVersion, Message: "unsupported protocol version", Data: data})
+}
+
+// discover answers from the cache, with no plugin started.
+func (s *Session) discover(env *wire.Envelope) {
+	up := modernSession(env)
+	for _, sl := range s.gw.Slots() {
+		sl.Peek(up.Profile())
+	}
+	v := s.gw.view(up.Profile()).now.Load()
+	versions, _ := json.Marshal(supported) // strings always marshal
+	result := append([]byte(`{"resultType":"complete","supportedVersions":`), versions...)
+	result = append(append(result, `,"capabilities":`...), v.capabilities(slot.RevisionModern)...)
+	if v.instructions != "" {
+		result = append(append(result, `,"instructions":`...), wire.AppendQuote(nil, v.instructions)...)
+	}
+	result = append(result, `,"ttlMs":0,"cacheScope":"private","_meta":{"`+serverInfoKey+`":`...)
+	result = append(append(result, s.gw.serverInfo()...), `}}`...)
+	s.writeResult(env.ID(), result)
+}
+
+// listen is one open subscriptions/listen.
+type listen struct {
+	id      []byte // the request's, raw: also its subscriptionId, with the same JSON type
+	methods map[string]bool
+	uris    map[string]bool
+}
+
+func (l *listen) wants(method string) bool { return l.methods[method] }
+
+// line is a notification on this subscription. params must be an object without _meta, or nil.
+func (l *listen) line(method string, params []byte) []byte {
+	out := append([]byte(`{"_meta":{"`+subscriptionIDKey+`":`), l.id...)
+	out = append(out, '}')
+	if len(params) > 2 {
+		out = append(append(out, ','), params[1:len(params)-1]...)
+	}
+	return wire.AppendNotification(nil, 0, method, append(out, '}'))
+}
+
+// listen acknowledges a subscription at once: clients block on it while they connect.
+func (s *Session) listen(env *wire.Envelope) {
+	filter := wire.Member(env.Params(), "notifications")
+	if len(filter) == 0 || filter[0] != '{' {
+		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, "params.notifications is missing or not an object", wire.ErrorData{}))
+		return
+	}
+	l := &listen{id: clone(env.ID()), methods: make(map[string]bool), uris: make(map[string]bool)}
+	honoured := map[string]any{}
+	for member, method := range map[string]string{
+		"toolsListChanged":     listChanged[0],
+		"promptsListChanged":   listChanged[1],
+		"resourcesListChanged": listChanged[2],
+	} {
+		if string(wire.Member(filter, member)) == "true" {
+			l.methods[method] = true
+			honoured[member] = true
+		}
+	}
+	v := s.modern.view.now.Load()
+	uris := []string{}
+	wire.EachElement(wire.Member(filter, "resourceSubscriptions"), func(raw []byte) bool {
+		uri := string(wire.Unquote(raw))
+		if v.resource(uri) != nil {
+			l.uris[uri] = true
+			uris = append(uris, uri)
+		}
+		return true
+	})
+	if len(uris) > 0 {
+		honoured["resourceSubscriptions"] = uris
+	}
+	s.mu.Lock()
+	full := len(s.listens) >= maxListens
+	if !full {
+		s.listens[string(l.id)] = l
+	}
+	s.mu.Unlock()
+	if full {
+		s.writeError(env.ID(), wire.NewError(wire.CodeInternal, fmt.Sprintf("%d subscriptions are open already", maxListens), wire.ErrorData{Executed: wire.ExecutedNo}))
+		return
+	}
+	ack, _ := json.Marshal(map[string]any{"notifications": honoured}) // strings and booleans always marshal
+	s.write(func(dst []byte) []byte {
+		return append(dst, l.line("notifications/subscriptions/acknowledged", ack)...)
+	})
+}

@@ -1,0 +1,89 @@
+package gateway
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/sox-host/sox-host/host/internal/slot"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+const (
+	// progressHold is how long a progress notification waits for the answer: 50 ms. Clients on the
+	// TypeScript SDK close the connection over progress for a request that has been answered, even when
+	// both arrive in the right order but in one read; so what the answer overtakes is dropped.
+	progressHold = 50 * time.Millisecond
+	// maxHeldProgress bounds what one request may have waiting; the oldest go first.
+	maxHeldProgress = 64
+)
+
+// Progress implements slot.Owner.
+func (c *call) Progress(_ *slot.Request, env *wire.Envelope) {
+	line := c.progressLine(env)
+	if line == nil {
+		return
+	}
+	c.progressMu.Lock()
+	defer c.progressMu.Unlock()
+	if c.over {
+		return
+	}
+	if len(c.held) == maxHeldProgress {
+		c.held = append(c.held[:0], c.held[1:]...)
+	}
+	c.held = append(c.held, line)
+	if c.timer == nil {
+		c.timer = time.AfterFunc(progressHold, c.sendProgress)
+	}
+}
+
+// progressLine rewrites the notification to the client's own token, or id for methods outside MCP. It
+// returns nil when the client did not ask for progress.
+func (c *call) progressLine(env *wire.Envelope) []byte {
+	params := env.Params()
+	var token []byte
+	var span wire.Span
+	if string(env.Method()) == wire.MethodProgress {
+		token, span = c.id, wire.MemberSpan(params, "id")
+	} else {
+		token, span = c.token, wire.MemberSpan(params, "progressToken")
+	}
+	if token == nil || !span.Present() {
+		return nil
+	}
+	params = wire.AppendEdited(nil, params, wire.Span{End: len(params)}, wire.Edit{Span: span, Text: token})
+	return wire.AppendNotification(nil, 0, string(env.Method()), oneLine(params))
+}
+
+// sendProgress writes what is held, in writes of its own. It runs on the timer's goroutine.
+func (c *call) sendProgress() {
+	c.progressMu.Lock()
+	defer c.progressMu.Unlock()
+	c.timer = nil
+	if c.over {
+		return
+	}
+	for _, line := range c.held {
+		// TryAppend: a client that does not read gets no progress, and the lock is not held for it.
+		_, _ = c.s.out.Append(func(dst []byte) ([]byte, error) { return append(append(dst, line...), '\n'), nil })
+	}
+	c.held = nil
+	c.s.flush()
+}
+
+// endProgress drops what is held and lets nothing more out.
+func (c *call) endProgress() {
+	c.progressMu.Lock()
+	defer c.progressMu.Unlock()
+	c.over = true
+	c.held = nil
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+}
+
+// isToken reports whether raw can be a progress token: a string or a number (MCP, Progress).
+func isToken(raw []byte) bool {
+	return len(raw) > 0 && (raw[0] == '"' || raw[0] == '-' || '0' <= raw[0] && raw[0] <= '9') && !bytes.Equal(raw, []byte("null"))
+}
