@@ -62,7 +62,7 @@ func (l *LineReader) Next() ([]byte, error) {
 		case ok:
 		case l.err != nil:
 			rest := l.rest()
-			if !errors.Is(l.err, io.EOF) || isBlank(rest) {
+			if !errors.Is(l.err, io.EOF) || len(rest) == 0 {
 				return nil, l.err
 			}
 			line = rest

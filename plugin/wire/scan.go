@@ -52,6 +52,9 @@ func (s *scanner) envelope(env *Envelope) *fault {
 		if f := s.value(); f != nil {
 			return f
 		}
+		if f := s.end(); f != nil {
+			return f
+		}
 		return faultObject
 	}
 	f := s.object(func(key []byte) *fault {
@@ -80,6 +83,11 @@ func (s *scanner) envelope(env *Envelope) *fault {
 	if f != nil {
 		return f
 	}
+	return s.end()
+}
+
+// end scans what is behind the value: nothing but white space.
+func (s *scanner) end() *fault {
 	s.space()
 	if s.pos != len(s.data) {
 		return faultTrailing
