@@ -1,7 +1,6 @@
 package host
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/sox-host/sox-host/host/internal/store"
@@ -106,10 +105,13 @@ func describePlugin(state *store.State, pluginsDir, name string, files []PluginF
 	switch f, err := store.Choose(files, choice); {
 	case err == nil && f.Version != s.Active.Version:
 		info.Available = f.Version.String()
-	case err != nil && !errors.Is(err, store.ErrNoSuchVersion):
-		info.Problems = append(info.Problems, err.Error())
-	case err != nil && s.Active.IsZero():
+	case err != nil && hasReady(files):
+		// Otherwise the verdicts of the files say the same.
 		info.Problems = append(info.Problems, err.Error())
 	}
 	return info
+}
+
+func hasReady(files []PluginFile) bool {
+	return slices.ContainsFunc(files, func(f PluginFile) bool { return f.Verdict == store.Ready })
 }

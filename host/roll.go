@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/sox-host/sox-host/host/internal/control"
-	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/host/internal/store"
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -41,44 +40,6 @@ type RollOptions struct {
 	// Progress, if not nil, is called with each step in each host, by its process id, 0 for a probe without a
 	// host. Calls do not overlap.
 	Progress func(pid int, step StepEvent)
-}
-
-// RollReport is the result of Roll. Plugins are independent of each other.
-type RollReport struct {
-	Exit    Exit         `json:"exit"`
-	Plugins []PluginRoll `json:"plugins"`
-}
-
-// PluginRoll is the result for one plugin on all hosts.
-type PluginRoll struct {
-	Plugin string `json:"plugin"`
-	Exit   Exit   `json:"exit"`
-	Error  string `json:"error,omitempty"`
-	// Report is the canary's, or that of the probe without a host.
-	Report Report       `json:"report"`
-	Hosts  []HostReport `json:"hosts"`
-}
-
-// Outcome says what became of one host.
-type Outcome string
-
-const (
-	OutcomeDone         Outcome = "done"         // as its Report says
-	OutcomeFailed       Outcome = "failed"       // its old generation serves
-	OutcomeWentBack     Outcome = "went-back"    // it had done it; another host failed
-	OutcomeStuck        Outcome = "stuck"        // it had done it and could not go back
-	OutcomeUntouched    Outcome = "untouched"    // it was not asked
-	OutcomeUnresponsive Outcome = "unresponsive" // it did not answer; it catches up when it starts its plugin again
-	OutcomeEnded        Outcome = "ended"        // it ended in between; its next start uses the committed build
-)
-
-// HostReport is the result for one plugin on one host.
-type HostReport struct {
-	PID     int     `json:"pid"`
-	Canary  bool    `json:"canary,omitempty"`
-	Outcome Outcome `json:"outcome"`
-	Error   string  `json:"error,omitempty"`
-	Report  *Report `json:"report,omitempty"`
 }
 
 // Roll does one operation on plugins in every running host of a plugins folder. For each plugin, the oldest host
@@ -221,7 +182,7 @@ func (r *roller) plugins(targets []target) ([]string, error) {
 }
 
 // folderPlugins returns the names of all plugins in a folder, those whose files cannot run included: an upgrade of
-// everything must say what it could not upgrade. Files for other systems are none of this one's.
+// everything must say what it could not upgrade. Files for other systems, or without a version, are none of them.
 func folderPlugins(dir string) ([]string, error) {
 	listing, err := store.Scan(dir)
 	if err != nil {
@@ -229,7 +190,7 @@ func folderPlugins(dir string) ([]string, error) {
 	}
 	var names []string
 	for _, f := range listing.Files {
-		if f.Name != "" && f.Kind != store.NoKind && !f.Foreign() && f.Verdict != store.WrongArch {
+		if f.Name != "" && f.Kind != store.NoKind && !f.Version.IsZero() && !f.Foreign() && f.Verdict != store.WrongArch {
 			names = append(names, f.Name)
 		}
 	}
@@ -266,26 +227,32 @@ func (r *roller) rollOne(ctx context.Context, name string, targets []target) Plu
 	for _, t := range silent {
 		one.Hosts = append(one.Hosts, HostReport{PID: t.pid, Outcome: OutcomeUnresponsive, Error: t.err.Error()})
 	}
-	if one.Exit == slot.ExitDone && unresponsive(one.Hosts) && !req.DryRun {
-		one.Exit = slot.ExitPartial
+	if one.Exit == ExitDone && len(withOutcome(one.Hosts, OutcomeUnresponsive)) > 0 && !req.DryRun {
+		one.Exit = ExitPartial
 		one.Error = "not every running host answered; those that did not go on with the build they have, until they start the plugin again"
 	}
 	return one
 }
 
-func unresponsive(hosts []HostReport) bool {
-	return slices.ContainsFunc(hosts, func(h HostReport) bool { return h.Outcome == OutcomeUnresponsive })
+func withOutcome(hosts []HostReport, o Outcome) []HostReport {
+	var some []HostReport
+	for _, h := range hosts {
+		if h.Outcome == o {
+			some = append(some, h)
+		}
+	}
+	return some
 }
 
 func (one PluginRoll) failed(exit Exit, err error) PluginRoll {
 	one.Exit, one.Error = exit, err.Error()
-	one.Report = Report{Plugin: one.Plugin, Result: slot.ResultFailed, Exit: exit, Error: one.Error}
+	one.Report = Report{Plugin: one.Plugin, Result: ResultFailed, Exit: exit, Error: one.Error}
 	return one
 }
 
 func (r *roller) withoutHost(ctx context.Context, one PluginRoll, req UpgradeRequest) PluginRoll {
 	if req.Restart {
-		return one.failed(slot.ExitNoHost, fmt.Errorf("no running host serves %q: there is nothing to restart", one.Plugin))
+		return one.failed(ExitNoHost, fmt.Errorf("no running host serves %q: there is nothing to restart", one.Plugin))
 	}
 	report, err := r.offline(ctx, r.Home, r.PluginsDir, req, r.progressOf(0))
 	if err != nil {
@@ -304,14 +271,7 @@ func (r *roller) withHosts(ctx context.Context, one PluginRoll, req UpgradeReque
 	first := &one.Hosts[0]
 	first.Canary = true
 	if first.Report == nil {
-		exit := slot.ExitFailed
-		if first.Outcome == OutcomeUnresponsive {
-			exit = slot.ExitDeadline
-		}
-		if e := ctx.Err(); e != nil {
-			exit = exitOf(e)
-		}
-		return one.failed(exit, errors.New(first.Error))
+		return one.failed(first.exit, errors.New(first.Error))
 	}
 	one.Report, one.Exit, one.Error = *first.Report, first.Report.Exit, first.Report.Error
 	if first.Outcome != OutcomeDone || req.DryRun {
@@ -319,21 +279,15 @@ func (r *roller) withHosts(ctx context.Context, one PluginRoll, req UpgradeReque
 	}
 
 	r.askAll(ctx, followers, one.Hosts[1:], following(req))
-	var failed []HostReport
-	for _, h := range one.Hosts[1:] {
-		if h.Outcome == OutcomeFailed {
-			failed = append(failed, h)
-		}
-	}
+	failed := withOutcome(one.Hosts[1:], OutcomeFailed)
 	switch {
-	case len(failed) == 0:
-	case ctx.Err() != nil:
-		one.Exit = exitOf(ctx.Err())
-		one.Error = fmt.Sprintf("the waiting ended while other hosts followed host %d; they go on by themselves: run sox-host status", canary.pid)
-	case changed(one.Report):
+	case len(failed) > 0 && changed(one.Report):
 		return r.goBack(ctx, one, serving, failed)
-	default:
-		one.Exit, one.Error = slot.ExitPartial, describe(failed)
+	case len(failed) > 0:
+		one.Exit, one.Error = ExitPartial, describe(failed)
+	case len(withOutcome(one.Hosts[1:], OutcomeUnknown)) > 0:
+		one.Exit = exitOf(ctx.Err())
+		one.Error = fmt.Sprintf("the waiting ended while other hosts followed host %d; they go on by themselves, sox-host status shows how far", canary.pid)
 	}
 	return one
 }
@@ -355,7 +309,7 @@ func following(req UpgradeRequest) UpgradeRequest {
 }
 
 func changed(r Report) bool {
-	return r.Result == slot.ResultUpgraded || r.Result == slot.ResultRolledBack
+	return r.Result == ResultUpgraded || r.Result == ResultRolledBack
 }
 
 // goBack returns the canary, and the followers that had come along, to the build before.
@@ -363,17 +317,17 @@ func (r *roller) goBack(ctx context.Context, one PluginRoll, serving []target, f
 	// The user's patience was for the operation; leaving hosts on different builds is worse than being late.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	one.Exit = slot.ExitFailed
-	if failed[0].Report != nil && failed[0].Report.Exit != slot.ExitDone {
-		one.Exit = failed[0].Report.Exit
+	one.Exit = ExitFailed
+	if failed[0].exit != ExitDone {
+		one.Exit = failed[0].exit
 	}
 	one.Error = describe(failed)
-	one.Report.Result, one.Report.Exit, one.Report.Error = slot.ResultFailed, one.Exit, one.Error
+	one.Report.Result, one.Report.Exit, one.Report.Error = ResultFailed, one.Exit, one.Error
 
 	undo := UpgradeRequest{Plugin: one.Plugin, Rollback: true, AllowDowngrade: true, AllowBreaking: true, DrainTimeoutMS: r.Request.DrainTimeoutMS}
 	back := r.ask(ctx, serving[0], undo)
 	if !markBack(&one.Hosts[0], back) {
-		one.Exit = slot.ExitPartial
+		one.Exit = ExitPartial
 		one.Error += fmt.Sprintf("; host %d, the first that had done it, could not go back: %s: run sox-host rollback %s", serving[0].pid, one.Hosts[0].Error, one.Plugin)
 		return one
 	}
@@ -393,7 +347,7 @@ func (r *roller) goBack(ctx context.Context, one PluginRoll, serving []target, f
 		}
 	}
 	if len(stuck) > 0 {
-		one.Exit = slot.ExitPartial
+		one.Exit = ExitPartial
 		one.Error += "; going back: " + describe(stuck)
 		return one
 	}
@@ -435,7 +389,7 @@ func (r *roller) askAll(ctx context.Context, targets []target, reports []HostRep
 func (r *roller) askPatiently(ctx context.Context, t target, req UpgradeRequest) HostReport {
 	for try := 1; ; try++ {
 		h := r.ask(ctx, t, req)
-		if h.Report == nil || h.Report.Exit != slot.ExitBusy || try == busyTries {
+		if h.exit != ExitBusy || try == busyTries {
 			return h
 		}
 		pause := time.NewTimer(busyPause)
@@ -448,29 +402,33 @@ func (r *roller) askPatiently(ctx context.Context, t target, req UpgradeRequest)
 	}
 }
 
-// ask asks one host. The report is nil when none came.
+// ask asks one host.
 func (r *roller) ask(ctx context.Context, t target, req UpgradeRequest) HostReport {
 	h := HostReport{PID: t.pid, Outcome: OutcomeDone}
 	report, err := t.host.Upgrade(ctx, req, r.progressOf(t.pid))
+	if err == nil {
+		h.Report, h.exit = &report, report.Exit
+		if report.Exit != ExitDone && report.Exit != ExitPending {
+			h.Outcome, h.Error = OutcomeFailed, report.Error
+		}
+		return h
+	}
+	h.exit, h.Error = exitOf(err), err.Error()
 	var failed *wire.Error
+	if errors.As(err, &failed) {
+		h.Error = failed.Message
+	}
 	switch {
-	case err == nil && report.Exit != slot.ExitDone && report.Exit != slot.ExitPending:
-		h.Outcome, h.Error, h.Report = OutcomeFailed, report.Error, &report
-	case err == nil:
-		h.Report = &report
+	case ctx.Err() != nil:
+		h.Outcome, h.exit = OutcomeUnknown, exitOf(ctx.Err())
 	case gone(err):
-		h.Outcome = OutcomeEnded
-		h.Error = "the host ended before it answered"
+		h.Outcome, h.Error = OutcomeEnded, "the host ended before it answered"
 	case errors.Is(err, ErrUnresponsive):
 		h.Outcome = OutcomeUnresponsive
-		h.Error = err.Error()
-	case errors.As(err, &failed) && failed.Code == wire.CodeShuttingDown:
-		h.Outcome, h.Error = OutcomeEnded, failed.Message
-	case errors.As(err, &failed):
-		h.Outcome, h.Error = OutcomeFailed, failed.Message
-		h.Report = &Report{Plugin: req.Plugin, Result: slot.ResultFailed, Exit: exitOf(err), Error: failed.Message, PID: t.pid}
+	case failed != nil && failed.Code == wire.CodeShuttingDown:
+		h.Outcome = OutcomeEnded
 	default:
-		h.Outcome, h.Error = OutcomeFailed, err.Error()
+		h.Outcome = OutcomeFailed
 	}
 	return h
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,8 @@ type command struct {
 	help   string // what it does, and examples
 	exits  []host.Exit
 	hidden bool
+	// jsonUsage replaces the text about --json.
+	jsonUsage string
 	// maxArgs is how many arguments it takes, -1 for any number; minArgs how many it needs.
 	minArgs, maxArgs int
 	// flags declares its own flags. run is called after they are parsed.
@@ -70,9 +73,9 @@ func exitWith(code host.Exit) error {
 
 func (cmd *command) execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) host.Exit {
 	c := &call{flags: cmd.flagSet(), stdin: stdin, stdout: stdout, stderr: stderr}
-	c.flags.BoolVar(&c.json, "json", false, "print the result as one JSON object")
-	c.flags.StringVar(&c.home, "home", "", "folder of everything sox-host owns (default $SOX_HOME, else ~/.sox)")
-	c.flags.StringVar(&c.pluginsDir, "plugins-dir", "", "folder of the plugins (default $SOX_PLUGINS_DIR, else plugins in the home)")
+	c.flags.BoolVar(&c.json, "json", false, cmp.Or(cmd.jsonUsage, "print the result as one JSON object"))
+	c.flags.StringVar(&c.home, "home", "", "`folder` of everything sox-host owns (default $SOX_HOME, else ~/.sox)")
+	c.flags.StringVar(&c.pluginsDir, "plugins-dir", "", "`folder` of the plugins (default $SOX_PLUGINS_DIR, else plugins in the home)")
 
 	err := c.flags.Parse(args)
 	switch {
@@ -170,13 +173,34 @@ func (cmd *command) usage(w io.Writer, fs *pflag.FlagSet) {
 	if cmd.args != "" {
 		line += " " + cmd.args
 	}
-	fmt.Fprintf(w, "%s\n\nUsage: %s [flags]\n\n%s\nFlags:\n%s", cmd.short, line, cmd.help, fs.FlagUsages())
+	fmt.Fprintf(w, "%s\n\nUsage: %s [flags]\n\n%s\nFlags:\n", cmd.short, line, cmd.help)
+	printFlags(w, fs)
 	if len(cmd.exits) > 0 {
 		fmt.Fprint(w, "\nExit codes:\n")
 		for _, code := range cmd.exits {
 			fmt.Fprintf(w, "  %2d  %s\n", code, exitMeaning[code])
 		}
 	}
+}
+
+// printFlags shows the flags in the order they were declared. A switch is shown without a value.
+func printFlags(w io.Writer, fs *pflag.FlagSet) {
+	t := newTable(w)
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		value, usage := pflag.UnquoteUsage(f) // the word in backquotes names the value
+		name := "  --" + f.Name
+		if f.Value.Type() != "bool" {
+			name += " " + strings.ToUpper(value)
+		}
+		if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" && f.DefValue != "0s" {
+			usage += " (default " + f.DefValue + ")"
+		}
+		t.row(name, usage)
+	})
+	t.print()
 }
 
 // exitMeaning is DESIGN's table of exit codes, for help.

@@ -74,7 +74,10 @@ func flagsOf(cmd *command) []*pflag.Flag {
 	fs.String("plugins-dir", "", "folder of the plugins")
 	fs.Bool("help", false, "show help")
 	var flags []*pflag.Flag
-	fs.VisitAll(func(f *pflag.Flag) { flags = append(flags, f) })
+	fs.VisitAll(func(f *pflag.Flag) {
+		_, f.Usage = pflag.UnquoteUsage(f)
+		flags = append(flags, f)
+	})
 	return flags
 }
 

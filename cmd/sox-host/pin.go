@@ -28,7 +28,7 @@ Examples:
 `,
 		exits: []host.Exit{host.ExitDone, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
 		flags: func(fs *pflag.FlagSet) {
-			fs.StringVar(&digest, "sha256", "", "accept only the build with this digest, 64 hexadecimal digits")
+			fs.StringVar(&digest, "sha256", "", "accept only the build with this `digest`, 64 hexadecimal digits")
 		},
 		run: func(ctx context.Context, c *call) error {
 			if err := c.folders(); err != nil {

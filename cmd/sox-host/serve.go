@@ -38,8 +38,9 @@ type serveFlags struct {
 func serveCommand() *command {
 	var f serveFlags
 	return &command{
-		name:  "serve",
-		short: "Serve a client over stdin and stdout",
+		name:      "serve",
+		short:     "Serve a client over stdin and stdout",
+		jsonUsage: "write log lines as JSON",
 		help: `This is the one server to list in an MCP client. It speaks JSON-RPC, one object per
 line, and ends when stdin ends. Plugins of the folder are offered together, their
 tools named PLUGIN__TOOL; with --plugin one plugin is offered under its own names.
@@ -58,17 +59,17 @@ Examples:
 }
 
 func (f *serveFlags) declare(fs *pflag.FlagSet) {
-	fs.StringVar(&f.cfg.Plugin, "plugin", "", "serve only this plugin, under its own names")
-	fs.StringVar(&f.projectPath, "client-project-path", "", "project folder that every tool call carries in its _meta")
+	fs.StringVar(&f.cfg.Plugin, "plugin", "", "serve only the plugin of this `name`, under its own names")
+	fs.StringVar(&f.projectPath, "client-project-path", "", "project `folder` that every tool call carries in its _meta")
 	fs.BoolVar(&f.cfg.ReadOnly, "read-only", false, "refuse everything that is not known to be a read")
-	fs.StringVar(&f.watch, "watch", "new", "what to do about new files: new (start new plugins), all (also upgrade), off")
-	fs.StringArrayVar(&f.attach, "attach", nil, "NAME=SOCKET: use a plugin process that someone else runs; may be repeated")
+	fs.StringVar(&f.watch, "watch", "new", "what to do about new files: `new` (start new plugins), all (also upgrade) or off")
+	fs.StringArrayVar(&f.attach, "attach", nil, "`name=socket` of a plugin process that someone else runs; may be repeated")
 	fs.DurationVar(&f.listWait, "list-wait", host.DefaultListWait, "how long the first list waits for plugins that start")
 	fs.DurationVar(&f.cfg.DrainTimeout, "drain-timeout", 0, "how long an old version may finish its calls (default: the plugin's setting, else 30s)")
 	fs.Var(&f.maxLine, "max-line-bytes", "longest line from the client (default 16MiB)")
 	fs.Var(&f.maxOutput, "max-output-bytes", "longest line to the client (default 9MiB)")
-	fs.IntVar(&f.cfg.MaxNameLength, "max-name-length", host.DefaultMaxNameLength, "longest tool name; longer ones are cut and get a hash")
-	fs.StringVar(&f.logLevel, "log-level", "info", "trace, debug, info, warn, error or off")
+	fs.IntVar(&f.cfg.MaxNameLength, "max-name-length", host.DefaultMaxNameLength, "`length` of the longest tool name; longer ones are cut and get a hash")
+	fs.StringVar(&f.logLevel, "log-level", "info", "`level`: trace, debug, info, warn, error or off")
 	fs.Lookup("max-line-bytes").DefValue = ""
 	fs.Lookup("max-output-bytes").DefValue = ""
 }

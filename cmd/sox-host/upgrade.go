@@ -56,8 +56,8 @@ Examples:
 		flags: func(fs *pflag.FlagSet) {
 			f.declare(fs)
 			f.declareDryRun(fs)
-			fs.StringVar(&f.req.To, "to", "", "exactly this version")
-			fs.StringVar(&f.req.Constraint, "constraint", "", "the highest version that meets this, such as '~> 1.2'")
+			fs.StringVar(&f.req.To, "to", "", "exactly this `version`")
+			fs.StringVar(&f.req.Constraint, "constraint", "", "the highest version that meets this `constraint`, such as '~> 1.2'")
 			fs.BoolVar(&f.req.Prerelease, "pre", false, "let the highest version be a prerelease")
 			fs.BoolVar(&f.req.AllowDowngrade, "allow-downgrade", false, "accept a lower version than the active one")
 			fs.BoolVar(&f.req.AllowBreaking, "allow-breaking", false, "accept that tools vanish or ask for more than before")
