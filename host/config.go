@@ -50,7 +50,8 @@ type Config struct {
 	In  io.Reader // lines from the client; nil means os.Stdin
 	Out io.Writer // lines to the client; nil means os.Stdout. Nothing else is ever written to it
 
-	Logger hclog.Logger // nil means none
+	Logger  hclog.Logger // nil means none
+	Version string       // of the program, as clients are told; "" means "0.0.0"
 
 	ClientProjectPath string // added to every tools/call as sox/client_context; "" adds nothing
 	ReadOnly          bool   // refuse everything that is not known to be a read
@@ -106,6 +107,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Out == nil {
 		c.Out = os.Stdout
+	}
+	if c.Version == "" {
+		c.Version = "0.0.0"
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()

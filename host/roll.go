@@ -61,14 +61,9 @@ func Roll(ctx context.Context, o RollOptions) (RollReport, error) {
 		},
 		names:   folderPlugins,
 		lock:    control.LockRoll,
-		offline: offlineUpgrade,
+		offline: upgradeOffline,
 	}
 	return r.roll(ctx)
-}
-
-// offlineUpgrade does an operation without a host: it starts and checks the candidate here, and commits.
-var offlineUpgrade = func(_ context.Context, _, _ string, req UpgradeRequest, _ func(StepEvent)) (Report, error) {
-	return Report{}, fmt.Errorf("no running host serves %q", req.Plugin)
 }
 
 // target is a running host during a roll.

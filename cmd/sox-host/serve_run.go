@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"github.com/sox-host/sox-host/host"
 )
 
 // runHost runs a host until its client leaves or ctx ends.
-func runHost(_ context.Context, _ host.Config) error {
-	return errors.New("this build has no host in it")
+func runHost(ctx context.Context, cfg host.Config) error {
+	cfg.Version = readVersion().Version
+	h, err := host.New(cfg)
+	if err != nil {
+		return err
+	}
+	return h.Run(ctx)
 }

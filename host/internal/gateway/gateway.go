@@ -21,6 +21,7 @@ type Config struct {
 	ListWait       time.Duration   // how long the first list waits for plugins that start
 	ReadOnly       bool            // refuse what is not known to be a read
 	Context        json.RawMessage // client context for tools/call; nil = none
+	Awake          func()          // called when a client first asks for more than the cache has; may be nil
 	Logger         hclog.Logger
 }
 

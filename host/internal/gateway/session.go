@@ -228,6 +228,9 @@ func (s *Session) ClientName() (name, revision string) {
 
 // open makes the upstream session of an era and asks every plugin for its catalog.
 func (s *Session) open(up *slot.Session) *era {
+	if s.gw.cfg.Awake != nil {
+		s.gw.cfg.Awake()
+	}
 	up.ID = s.gw.lastID.Add(1)
 	up.Context = s.gw.cfg.Context
 	up.Peer = s

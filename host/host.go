@@ -1,0 +1,279 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/sox-host/sox-host/host/internal/control"
+	"github.com/sox-host/sox-host/host/internal/front"
+	"github.com/sox-host/sox-host/host/internal/gateway"
+	"github.com/sox-host/sox-host/host/internal/process"
+	"github.com/sox-host/sox-host/host/internal/slot"
+	"github.com/sox-host/sox-host/host/internal/store"
+)
+
+const (
+	// lastAnswers is how long open requests may still be answered after the client closed its end: 1 s.
+	// Clients send SIGTERM 2 s after that, and the stop of the plugins comes on top.
+	lastAnswers = time.Second
+	// lastWrites bounds the wait for the client to read what has been answered.
+	lastWrites = 200 * time.Millisecond
+)
+
+// Host is one running sox-host: one client on a pair of pipes, and the plugins of one folder. Make it with
+// New, run it once with Run. Its methods are safe for concurrent use.
+type Host struct {
+	cfg     Config
+	log     hclog.Logger
+	home    *store.Home
+	state   *store.State
+	gw      *gateway.Gateway
+	since   time.Time
+	spawner *process.Spawner // set by Run
+	session *gateway.Session // set by Run
+	output  *pluginOutput
+
+	mu       sync.Mutex
+	slots    map[string]*slot.Slot // by plugin
+	order    map[string]int        // from the settings
+	problems []string              // files of the folder that are no plugins
+
+	awake sync.Once // the first request starts the control socket and the watcher
+	work  sync.WaitGroup
+	ctx   context.Context // of Run
+}
+
+// New checks the configuration and opens the home. It writes and starts nothing.
+func New(cfg Config) (*Host, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	home, err := store.OpenHome(cfg.Home)
+	if err != nil {
+		return nil, err
+	}
+	state, err := home.State(cfg.PluginsDir)
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{
+		cfg:   cfg,
+		log:   cfg.Logger.Named("sox-host"),
+		home:  home,
+		state: state,
+		slots: make(map[string]*slot.Slot),
+		order: make(map[string]int),
+	}
+	h.output = newPluginOutput(home, h.log)
+	h.gw = gateway.New(gateway.Config{
+		Version:        cfg.Version,
+		Prefixed:       cfg.Plugin == "",
+		MaxNameLength:  cfg.MaxNameLength,
+		MaxOutputBytes: cfg.MaxOutputBytes,
+		ListWait:       cfg.ListWait,
+		ReadOnly:       cfg.ReadOnly,
+		Context:        clientContext(cfg.ClientProjectPath),
+		Awake:          h.wake,
+		Logger:         h.log.Named("gateway"),
+	})
+	return h, nil
+}
+
+// Run serves the client until it closes its end, stops reading, or ctx ends. It then answers what is open for
+// at most a second, stops every plugin, and returns nil. An error means that serving could not begin.
+func (h *Host) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	h.ctx, h.since = ctx, time.Now()
+	h.spawner = process.NewSpawner(process.Options{Logger: h.log.Named("process"), Guard: h.cfg.Guard})
+	h.scan()
+
+	f := front.NewStdio(h.cfg.In, h.cfg.Out, h.cfg.MaxLineBytes)
+	h.session = h.gw.NewSession(f.Out)
+	err := f.Run(ctx, h.session)
+	h.log.Debug("closing", "reason", reason(err))
+
+	deadline := time.Now().Add(lastAnswers)
+	if !errors.Is(err, front.ErrClientGone) {
+		within(h.session.Quiet(), time.Until(deadline))
+	}
+	closing, stop := context.WithDeadline(context.Background(), deadline)
+	h.closeSlots(closing)
+	stop()
+	h.session.Close()
+	cancel()
+	if failure := h.spawner.Close(); failure != nil {
+		h.log.Error("processes left behind", "error", failure)
+	}
+	h.work.Wait()
+	h.output.close()
+	flushed := make(chan struct{})
+	// Ends when the client has read everything, or below.
+	go func() { _ = f.Out.Empty(); close(flushed) }()
+	within(flushed, lastWrites)
+	f.Out.Fail(errors.New("the host has ended"))
+	<-flushed
+	return nil
+}
+
+func reason(err error) string {
+	if err == nil {
+		return "the client closed its end"
+	}
+	return err.Error()
+}
+
+// within waits for c, at most d.
+func within(c <-chan struct{}, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-c:
+	case <-timer.C:
+	}
+}
+
+// closeSlots stops all plugins at the same time.
+func (h *Host) closeSlots(ctx context.Context) {
+	h.mu.Lock()
+	slots := make([]*slot.Slot, 0, len(h.slots))
+	for _, s := range h.slots {
+		slots = append(slots, s)
+	}
+	h.mu.Unlock()
+	var closing sync.WaitGroup
+	for _, s := range slots {
+		closing.Go(func() { s.Close(ctx) })
+	}
+	closing.Wait()
+}
+
+// wake is called once, when the client's first request that needs more than the cache has come. Until then
+// nothing is started, locked or bound: some clients start a server twice and kill the first.
+func (h *Host) wake() {
+	h.awake.Do(func() {
+		// Both end with ctx; Run joins them.
+		h.work.Go(func() {
+			err := control.ListenAndServe(h.ctx, h.home.Dir(), h.cfg.PluginsDir, h, nil, func(err error) {
+				h.log.Warn("control socket", "error", err)
+			})
+			if err != nil {
+				h.log.Error("no control socket: sox-host status and upgrade will not find this host", "error", err)
+			}
+		})
+		if h.cfg.Watch != WatchOff {
+			h.work.Go(func() { h.watch(h.ctx) })
+		}
+	})
+}
+
+// scan makes a slot for every plugin of the folder that has none yet.
+func (h *Host) scan() {
+	listing, err := store.Scan(h.cfg.PluginsDir)
+	if err != nil {
+		h.mu.Lock()
+		h.problems = []string{err.Error()}
+		h.mu.Unlock()
+		h.log.Error("plugins folder not read; no plugin is served", "error", err)
+		return
+	}
+	var problems []string
+	for _, f := range listing.Files {
+		switch f.Verdict {
+		case store.Ready, store.SettingsFile, store.Sidecar, store.Ignored, store.Settling:
+		default:
+			if !f.Foreign() {
+				problems = append(problems, fmt.Sprintf("%s: %s: %s", f.Path, f.Verdict, f.Reason))
+			}
+		}
+	}
+	names := h.names(listing)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.problems = problems
+	for _, name := range names {
+		if h.slots[name] == nil {
+			h.slots[name] = h.newSlot(name)
+		}
+	}
+	h.gw.SetSlots(h.orderedLocked())
+}
+
+// names lists the plugins to serve: those with a plugin file, ready or not, and those with a committed build.
+func (h *Host) names(listing store.Listing) []string {
+	seen := make(map[string]bool)
+	for _, f := range listing.Files {
+		if f.Name != "" && !f.Version.IsZero() && !f.Foreign() {
+			seen[f.Name] = true
+		}
+	}
+	var out []string
+	for name := range seen {
+		if h.cfg.Plugin == "" || h.cfg.Plugin == name {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// orderedLocked returns the slots in the order of their lists: by the settings' order, then by name. It does
+// not depend on which plugin started first.
+func (h *Host) orderedLocked() []*slot.Slot {
+	out := make([]*slot.Slot, 0, len(h.slots))
+	for _, s := range h.slots {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b *slot.Slot) int {
+		if d := h.order[a.Name()] - h.order[b.Name()]; d != 0 {
+			return d
+		}
+		return strings.Compare(a.Name(), b.Name())
+	})
+	return out
+}
+
+// newSlot makes the slot of one plugin from its settings. Bad settings leave it broken with the reason.
+func (h *Host) newSlot(name string) *slot.Slot {
+	settings, err := store.LoadSettings(h.cfg.PluginsDir, name)
+	h.order[name] = settings.Order
+	l := &launcher{host: h, name: name, settings: settings, fault: err}
+	drain := settings.DrainTimeout
+	if h.cfg.DrainTimeout > 0 {
+		drain = h.cfg.DrainTimeout
+	}
+	return slot.New(slot.Config{
+		Name: name,
+		Settings: slot.Settings{
+			StartTimeout: settings.StartTimeout,
+			CallTimeout:  settings.CallTimeout,
+			DrainTimeout: drain,
+			IdleRetire:   settings.IdleRetire,
+			Exclusive:    settings.Exclusive,
+			Constraint:   settings.Constraint.String(),
+		},
+		PluginsDir: h.cfg.PluginsDir,
+		Home:       h.home,
+		State:      h.state,
+		EnvHash:    l.envHash(os.Environ()),
+		Launcher:   l,
+		Observer:   h.gw,
+		Logger:     h.log.Named("slot"),
+	})
+}
+
+// slot returns the slot of a plugin, or nil.
+func (h *Host) slot(name string) *slot.Slot {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.slots[name]
+}

@@ -1,0 +1,54 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/sox-host/sox-host/host/internal/process"
+	"github.com/sox-host/sox-host/host/internal/slot"
+	"github.com/sox-host/sox-host/host/internal/store"
+)
+
+// upgradeOffline carries out an operation while no host runs: the candidate is started, checked and listed
+// here, the choice is committed for the next start, and the candidate is stopped again.
+func upgradeOffline(ctx context.Context, home, pluginsDir string, req UpgradeRequest, progress func(StepEvent)) (Report, error) {
+	failed := func(exit Exit, err error) Report {
+		return Report{Plugin: req.Plugin, Result: slot.ResultFailed, Exit: exit, FailedStep: slot.StepResolve, Error: err.Error(), NoHost: true}
+	}
+	if req.Restart {
+		return failed(slot.ExitNoHost, fmt.Errorf("no host is running: %s starts with the next client", req.Plugin)), nil
+	}
+	h, err := New(Config{Home: home, PluginsDir: pluginsDir, Logger: hclog.NewNullLogger()})
+	if err != nil {
+		return Report{}, err
+	}
+	listing, err := store.Scan(pluginsDir)
+	if err != nil {
+		return failed(slot.ExitFailed, err), nil
+	}
+	state, err := h.state.Load(req.Plugin)
+	if err != nil {
+		return failed(slot.ExitFailed, err), nil
+	}
+	if len(listing.Of(req.Plugin)) == 0 && state.Active.IsZero() {
+		return failed(slot.ExitNotFound, fmt.Errorf("no plugin %q in %s: drop %s_vX.Y.Z there", req.Plugin, pluginsDir, req.Plugin)), nil
+	}
+	h.ctx, h.since = ctx, time.Now()
+	h.spawner = process.NewSpawner(process.Options{Logger: h.log})
+	defer func() {
+		h.output.close()
+		_ = h.spawner.Close() // what would not die is in the report of the slot
+	}()
+	s := h.newSlot(req.Plugin)
+	req.SettleMS = -1 // nobody calls it
+	report := s.Upgrade(ctx, req, progress)
+	report.NoHost, report.PID = true, os.Getpid()
+	closing, cancel := context.WithCancel(context.Background())
+	cancel()
+	s.Close(closing)
+	return report, nil
+}

@@ -1,0 +1,108 @@
+package host
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/sox-host/sox-host/host/internal/process"
+	"github.com/sox-host/sox-host/host/internal/store"
+)
+
+// maxLogBytes is the size at which a plugin's log becomes NAME.log.1, replacing the one before: 4 MiB each.
+const maxLogBytes = 4 << 20
+
+// pluginOutput writes what plugins print into logs/NAME.log and to the host's own log. Plugin bytes are data:
+// what could end or forge a line is escaped. Safe for concurrent use.
+type pluginOutput struct {
+	home *store.Home
+	log  hclog.Logger
+
+	mu    sync.Mutex
+	files map[string]*logFile
+}
+
+type logFile struct {
+	file *os.File // nil after a failure, which is reported once
+	size int64
+}
+
+func newPluginOutput(home *store.Home, log hclog.Logger) *pluginOutput {
+	return &pluginOutput{home: home, log: log, files: make(map[string]*logFile)}
+}
+
+// lines returns the receiver of one generation's output.
+func (o *pluginOutput) lines(plugin, version string, generation uint64) func(process.Line) {
+	log := o.log.Named("plugin").With("plugin", plugin, "version", version, "generation", generation)
+	return func(line process.Line) {
+		text := process.Sanitize(line.Text)
+		if line.Cut > 0 {
+			text += fmt.Sprintf(" [%d bytes cut]", line.Cut)
+		}
+		o.write(plugin, fmt.Sprintf("%s %s/%d %s: %s\n", time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), version, generation, line.Stream, text))
+		level := hclog.Info
+		if parsed, ok := process.ParseLine(line.Text); ok {
+			level = parsed.Level
+		}
+		log.Log(level, text)
+	}
+}
+
+// write appends to the plugin's log and rotates it.
+func (o *pluginOutput) write(plugin, line string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.files[plugin]
+	if f == nil || f.file != nil && f.size > maxLogBytes {
+		f = o.open(plugin, f)
+		o.files[plugin] = f
+	}
+	if f.file == nil {
+		return
+	}
+	n, err := f.file.WriteString(line)
+	f.size += int64(n)
+	if err != nil {
+		o.log.Error("plugin log not written", "plugin", plugin, "error", err)
+		_ = f.file.Close()
+		f.file = nil
+	}
+}
+
+// open opens the plugin's log; old is the full one, or nil.
+func (o *pluginOutput) open(plugin string, old *logFile) *logFile {
+	dir, err := o.home.LogDir()
+	path := filepath.Join(dir, plugin+".log")
+	if err == nil && old != nil {
+		_ = old.file.Close()
+		err = os.Rename(path, path+".1")
+	}
+	var file *os.File
+	if err == nil {
+		file, err = os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	}
+	if err != nil {
+		o.log.Error("plugin log not opened", "plugin", plugin, "error", err)
+		return &logFile{}
+	}
+	f := &logFile{file: file}
+	if info, err := file.Stat(); err == nil {
+		f.size = info.Size()
+	}
+	return f
+}
+
+func (o *pluginOutput) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, f := range o.files {
+		if f.file != nil {
+			_ = f.file.Close()
+		}
+	}
+	clear(o.files)
+}

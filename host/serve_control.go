@@ -1,0 +1,76 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/sox-host/sox-host/host/internal/slot"
+	"github.com/sox-host/sox-host/host/internal/store"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// Control implements control.Handler: the requests of the command line.
+func (h *Host) Control(ctx context.Context, method string, params json.RawMessage, progress func(v any)) (any, *wire.Error) {
+	switch method {
+	case methodStatus:
+		return h.Status(), nil
+	case methodUpgrade:
+		var req UpgradeRequest
+		if err := json.Unmarshal(params, &req); err != nil {
+			return nil, wire.Errorf(wire.CodeInvalidParams, "params of %s: %v", methodUpgrade, err)
+		}
+		return h.Upgrade(ctx, req, func(e StepEvent) { progress(e) }), nil
+	}
+	return nil, wire.Errorf(wire.CodeMethodNotFound, "this host has no control method %q; its version is %s", method, h.cfg.Version)
+}
+
+// Upgrade carries out an upgrade, rollback or restart of one plugin. A plugin whose first file has just been
+// dropped is picked up by it.
+func (h *Host) Upgrade(ctx context.Context, req UpgradeRequest, progress func(StepEvent)) Report {
+	s := h.slot(req.Plugin)
+	if s == nil {
+		h.scan()
+		s = h.slot(req.Plugin)
+	}
+	if s == nil {
+		return Report{
+			Plugin: req.Plugin, Result: slot.ResultFailed, Exit: slot.ExitNotFound, FailedStep: slot.StepResolve, PID: os.Getpid(),
+			Error: fmt.Sprintf("no plugin %q in %s: drop %s_vX.Y.Z there", req.Plugin, h.cfg.PluginsDir, req.Plugin),
+		}
+	}
+	report := s.Upgrade(ctx, req, progress)
+	report.PID = os.Getpid()
+	return report
+}
+
+// Status describes the host.
+func (h *Host) Status() Status {
+	st := Status{
+		PID:        os.Getpid(),
+		Version:    h.cfg.Version,
+		Home:       h.home.Dir(),
+		PluginsDir: h.cfg.PluginsDir,
+		Since:      h.since,
+		Counters:   map[string]uint64{},
+	}
+	if h.session != nil {
+		st.Client, st.Protocol = h.session.ClientName()
+	}
+	h.mu.Lock()
+	slots := h.orderedLocked()
+	st.Problems = append(st.Problems, h.problems...)
+	h.mu.Unlock()
+	listing, err := store.Scan(h.cfg.PluginsDir)
+	for _, s := range slots {
+		p := s.Status()
+		if err == nil {
+			if best := listing.Candidates(s.Name()); len(best) > 0 && best[0].Version.String() != p.Version {
+				p.Available = best[0].Version.String()
+			}
+		}
+		st.Plugins = append(st.Plugins, p)
+	}
+	return st
+}

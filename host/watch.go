@@ -1,0 +1,75 @@
+package host
+
+import (
+	"context"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/sox-host/sox-host/host/internal/store"
+)
+
+// watchDelay is how long the folder must be quiet before a change is acted on: long enough for a copy to be
+// seen as one change, and past the time in which a new file counts as settling.
+const watchDelay = 600 * time.Millisecond
+
+// watch follows the plugins folder until ctx ends: new plugins get a slot, broken ones another try, and with
+// WatchAll newer versions are upgraded to. The folder is only a hint; what is there decides.
+func (h *Host) watch(ctx context.Context) {
+	w, err := fsnotify.NewWatcher()
+	if err == nil {
+		defer func() { _ = w.Close() }()
+		err = w.Add(h.cfg.PluginsDir)
+	}
+	if err != nil {
+		h.log.Warn("the plugins folder is not watched: new plugins need a restart of the client", "error", err)
+		return
+	}
+	quiet := time.NewTimer(watchDelay)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, ok := <-w.Events: // of any kind: a chmod +x makes a plugin ready
+			if !ok {
+				return
+			}
+			quiet.Reset(watchDelay)
+		case err, ok := <-w.Errors:
+			if !ok {
+				return
+			}
+			h.log.Warn("events of the plugins folder were lost; looking again", "error", err)
+			quiet.Reset(watchDelay)
+		case <-quiet.C:
+			h.folderChanged(ctx)
+		}
+	}
+}
+
+// folderChanged acts on the folder's present content.
+func (h *Host) folderChanged(ctx context.Context) {
+	h.scan()
+	h.mu.Lock()
+	slots := h.orderedLocked()
+	h.mu.Unlock()
+	for _, s := range slots {
+		s.Retry()
+	}
+	if h.cfg.Watch != WatchAll {
+		return
+	}
+	listing, err := store.Scan(h.cfg.PluginsDir)
+	if err != nil {
+		return
+	}
+	for _, s := range slots {
+		best := listing.Candidates(s.Name())
+		if len(best) == 0 || best[0].Version.String() == s.Version() {
+			continue
+		}
+		report := h.Upgrade(ctx, UpgradeRequest{Plugin: s.Name()}, nil)
+		h.log.Info("upgrade by watching the folder", "plugin", s.Name(), "result", string(report.Result), "from", report.From, "to", report.To, "error", report.Error)
+	}
+}
