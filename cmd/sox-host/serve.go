@@ -89,7 +89,11 @@ func (f *serveFlags) run(ctx context.Context, c *call) error {
 		runtime.GOMAXPROCS(minProcs)
 	}
 	os.Stdout = os.Stderr // whoever prints without thinking must not reach the client
-	return runHost(ctx, cfg)
+	h, err := host.New(cfg)
+	if err != nil {
+		return err
+	}
+	return h.Run(ctx)
 }
 
 // config builds the host's configuration from the flags.
@@ -102,6 +106,7 @@ func (f *serveFlags) config(c *call) (host.Config, error) {
 	cfg.In, cfg.Out = c.stdin, c.stdout
 	cfg.MaxLineBytes, cfg.MaxOutputBytes = int(f.maxLine), int(f.maxOutput)
 	cfg.Guard = guardLine()
+	cfg.Version = readVersion().Version
 
 	if cfg.ListWait = f.listWait; f.listWait == 0 {
 		cfg.ListWait = -1 // in a Config 0 is the default
