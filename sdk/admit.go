@@ -26,8 +26,11 @@ type Limits struct {
 	ShutdownGrace time.Duration
 }
 
-// NoLimit lifts a bound of Limits.
-const NoLimit = -1
+// NoLimit lifts a bound of Limits, NoQueue lets nothing wait.
+const (
+	NoLimit = -1
+	NoQueue = -2
+)
 
 // DefaultLimits are generous: they stop a runaway peer and never a real one.
 func DefaultLimits() Limits {
@@ -151,7 +154,7 @@ func (g *gate) admit(k *call) verdict {
 	case g.concurrency < 0 || g.running < g.concurrency:
 		g.running++
 		return startNow
-	case g.queue < 0 || len(g.waiting) < g.queue:
+	case g.queue == NoLimit || len(g.waiting) < g.queue:
 		g.waiting = append(g.waiting, k)
 		return waits
 	}
@@ -182,6 +185,13 @@ func (g *gate) leave(k *call) bool {
 	}
 	g.waiting = slices.Delete(g.waiting, i, i+1)
 	return true
+}
+
+// holds reports whether k waits.
+func (g *gate) holds(k *call) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Contains(g.waiting, k)
 }
 
 // close refuses every further request. What runs or waits is not touched.

@@ -80,13 +80,15 @@ func (k *call) request() *Request {
 
 // watch answers the request as soon as its context ends, whether or not the handler listens.
 func (k *call) watch() {
+	k.mu.Lock() // the function below must not see unhook before it is set
+	defer k.mu.Unlock()
 	k.unhook = context.AfterFunc(k.ctx, func() {
-		if k.gated && k.c.srv.gate.leave(k) {
-			defer k.c.ended(k) // it never gets a goroutine of its own
-		}
 		k.mu.Lock()
 		started := k.started
 		k.mu.Unlock()
+		if k.gated && k.c.srv.gate.leave(k) {
+			defer k.c.ended(k) // it never gets a goroutine of its own
+		}
 		k.finish(nil, k.c.srv.p.interrupted(k.method, context.Cause(k.ctx), started))
 	})
 }
@@ -152,7 +154,7 @@ func (k *call) protect() (result json.RawMessage, err error) {
 			k.finish(nil, p.answerFor(k.ctx, k.method, err, true))
 		}
 	}()
-	if r := p.retirer; r != nil && k.gated {
+	if r := k.c.srv.retirer; r != nil && k.gated {
 		err = r.Work(func() error { result, err = k.run(k.ctx); return err })
 	} else {
 		result, err = k.run(k.ctx)

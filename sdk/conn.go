@@ -36,6 +36,7 @@ type server struct {
 	started time.Time
 
 	stopping chan struct{} // closed when the host asked for shutdown
+	retirer  *Retirer      // told of work; nil when the plugin does not retire
 	stopOnce sync.Once
 	hookOnce sync.Once
 }
@@ -43,7 +44,27 @@ type server struct {
 func newServer(p *Plugin) *server {
 	p.served.Store(true)
 	limits := p.Limits()
-	return &server{p: p, limits: limits, gate: newGate(limits), started: time.Now(), stopping: make(chan struct{})}
+	srv := &server{p: p, limits: limits, gate: newGate(limits), started: time.Now(), stopping: make(chan struct{})}
+	if p.idle > 0 {
+		srv.retirer = NewRetirer(RetirerConfig{
+			IdleWindow: p.idle,
+			Steps:      []RetireStep{{"stop", func(context.Context) error { srv.stop(); return nil }}},
+			OnEvent: func(e RetireEvent) {
+				if e.Type == EventBegin {
+					p.logger.Info("stopping", "reason", e.Reason, "window", p.idle.String())
+				}
+			},
+		})
+		srv.retirer.Arm()
+	}
+	return srv
+}
+
+// finish ends what the run itself has started.
+func (srv *server) finish() {
+	if srv.retirer != nil {
+		srv.retirer.Stop()
+	}
 }
 
 // stop makes every connection of this run end as after sox/shutdown.
@@ -137,7 +158,7 @@ func (srv *server) serve(ctx context.Context, rw io.ReadWriteCloser, direct bool
 	case <-srv.stopping:
 	}
 	srv.gate.close()
-	c.stop(read)
+	c.stop(read, direct && ctx.Err() == nil)
 	return c.ending(c.rpc.Err())
 }
 
@@ -171,14 +192,11 @@ func (c *conn) disconnected(err error) {
 	c.wait(endGrace, nil)
 }
 
-// stop is the orderly end: nothing new, what waits is refused, what runs gets its grace, then the farewell.
-func (c *conn) stop(read <-chan error) {
+// stop is the orderly end: nothing new, what waits is refused (unless patient), what runs gets its grace, then the farewell.
+func (c *conn) stop(read <-chan error, patient bool) {
 	c.refuseNew()
 	for _, k := range c.open() {
-		k.mu.Lock()
-		hopeless := !k.started || k.standing
-		k.mu.Unlock()
-		if hopeless {
+		if k.standing || !patient && c.srv.gate.holds(k) {
 			k.cancel(ErrShuttingDown)
 		}
 	}
@@ -567,31 +585,47 @@ func (c *conn) watchReader() {
 	if d <= 0 || !c.watching.CompareAndSwap(false, true) {
 		return
 	}
-	taken := c.taken()
-	var timer *time.Timer
-	var mu sync.Mutex // orders the assignment of timer before its first use
-	mu.Lock()
-	defer mu.Unlock()
-	timer = time.AfterFunc(d, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		switch now := c.taken(); {
-		case c.rpc.Err() != nil:
-		case c.rpc.Backlog() == 0:
-			c.watching.Store(false)
-			if c.rpc.Backlog() > 0 {
-				c.watchReader()
-			}
-		case now == taken:
-			c.mu.Lock()
-			c.fault = errStalled
-			c.mu.Unlock()
-			c.rpc.Close()
-		default:
-			taken = now
-			timer.Reset(d)
+	const looks = 8 // a stall is noticed at most an eighth of the time late
+	w := &stallWatch{c: c, limit: d, pause: max(d/looks, time.Millisecond), taken: c.taken(), since: time.Now()}
+	w.mu.Lock() // orders the assignment before the first look
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(w.pause, w.look)
+}
+
+// stallWatch looks at the output of one connection until it is empty. It runs on its timer.
+type stallWatch struct {
+	c            *conn
+	limit, pause time.Duration
+
+	mu    sync.Mutex
+	timer *time.Timer
+	taken uint64    // bytes the host had taken
+	since time.Time // when that last changed
+}
+
+func (w *stallWatch) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.c
+	switch taken := c.taken(); {
+	case c.rpc.Err() != nil:
+		return
+	case c.rpc.Backlog() == 0:
+		c.watching.Store(false)
+		if c.rpc.Backlog() > 0 { // more came before the watch was off
+			c.watchReader()
 		}
-	})
+		return
+	case taken != w.taken:
+		w.taken, w.since = taken, time.Now()
+	case time.Since(w.since) >= w.limit:
+		c.mu.Lock()
+		c.fault = errStalled
+		c.mu.Unlock()
+		c.rpc.Close()
+		return
+	}
+	w.timer.Reset(w.pause)
 }
 
 // taken is how many bytes the stream has accepted.

@@ -17,14 +17,15 @@ const directGrace = time.Second
 
 // serveLines serves one client over lines, as an ordinary MCP server and plain JSON-RPC: until in ends, ctx ends or out breaks.
 func (srv *server) serveLines(ctx context.Context, in io.Reader, out io.Writer) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	defer srv.finish()
 	s := newLineStream(in, out, srv.p.logger.Warn)
-	go func() { // ends with ctx, that is with this function
+	done := make(chan struct{})
+	defer close(done)
+	go func() { // ends with this function
 		select {
-		case <-s.inputEnded:
-			cancel() // an orderly stop: open requests get their grace
-		case <-ctx.Done():
+		case <-s.over:
+			srv.stop() // an orderly end: open requests get their grace
+		case <-done:
 		}
 	}()
 	srv.limits.ShutdownGrace = max(srv.limits.ShutdownGrace, directGrace)
@@ -43,24 +44,25 @@ type lineStream struct {
 	warn  func(msg string, args ...any)
 	frame []byte // what Read has not handed out yet
 
-	inputEnded chan struct{} // closed by Read at the end of the input
-	closed     chan struct{} // closed by Close
-	once       sync.Once
+	over   chan struct{} // closed at the end of the input, or when the output breaks
+	ending sync.Once
+	closed chan struct{} // closed by Close
+	once   sync.Once
 
 	mu   sync.Mutex // guards out, dec and err: Read answers bad lines while Write runs
 	out  io.Writer
 	dec  wire.Decoder
 	line []byte // reused
-	err  error  // why the input ended, if not by its end
+	err  error  // what broke, if anything did
 }
 
 func newLineStream(in io.Reader, out io.Writer, warn func(string, ...any)) *lineStream {
 	return &lineStream{
-		lines:      wire.NewLineReader(in, 0),
-		warn:       warn,
-		out:        out,
-		inputEnded: make(chan struct{}),
-		closed:     make(chan struct{}),
+		lines:  wire.NewLineReader(in, 0),
+		warn:   warn,
+		out:    out,
+		over:   make(chan struct{}),
+		closed: make(chan struct{}),
 	}
 }
 
@@ -98,22 +100,27 @@ func (s *lineStream) Read(p []byte) (int, error) {
 
 // end announces that no more input comes.
 func (s *lineStream) end(err error) {
-	s.mu.Lock()
 	if !errors.Is(err, io.EOF) {
-		s.err = err
+		s.mu.Lock()
+		s.breakLocked("stdin", err)
+		s.mu.Unlock()
 	}
-	s.mu.Unlock()
-	close(s.inputEnded)
+	s.ending.Do(func() { close(s.over) })
+}
+
+// breakLocked remembers what broke first, and ends the conversation.
+func (s *lineStream) breakLocked(what string, err error) {
+	if s.err == nil {
+		s.err = fmt.Errorf("%s: %w", what, err)
+	}
+	s.ending.Do(func() { close(s.over) })
 }
 
 // failure is the error that ended the input or the output, nil for an orderly end.
 func (s *lineStream) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil {
-		return nil
-	}
-	return fmt.Errorf("stdin: %w", s.err)
+	return s.err
 }
 
 // refuse answers a bad line if it shows an id, and logs it otherwise; neither repeats the line.
@@ -157,7 +164,8 @@ func (s *lineStream) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	if _, err := s.out.Write(s.line); err != nil {
-		return 0, fmt.Errorf("stdout: %w", err)
+		s.breakLocked("stdout", err)
+		return 0, s.err
 	}
 	return len(p), nil
 }

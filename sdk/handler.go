@@ -279,7 +279,7 @@ func decodeFault(err error) string {
 		case semantic.Err != nil:
 			return fmt.Sprintf("member %s cannot be read", at)
 		case semantic.GoType != nil:
-			return fmt.Sprintf("member %s: want %s, got %s", at, kindOf(semantic.GoType), semantic.JSONKind)
+			return fmt.Sprintf("member %s: want %s, got %s", at, kindOf(semantic.GoType), kindName(semantic.JSONKind))
 		}
 		return fmt.Sprintf("member %s has the wrong type", at)
 	case errors.As(err, &syntactic):
@@ -319,6 +319,19 @@ func kindOf(t reflect.Type) string {
 		return kindOf(t.Elem())
 	}
 	return t.String()
+}
+
+// kindName names a JSON value.
+func kindName(k jsontext.Kind) string {
+	switch k {
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case 't', 'f':
+		return "boolean"
+	}
+	return k.String()
 }
 
 // schemaFault shortens what the validator says to its last, most precise part.

@@ -13,6 +13,7 @@ import (
 // the plugin's limits. A connection alone keeps nothing alive.
 func ServeListener(ctx context.Context, p *Plugin, l net.Listener) error {
 	srv := newServer(p)
+	defer srv.finish()
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	accepting, done := context.WithCancel(ctx)

@@ -19,6 +19,10 @@ import (
 // EnvReadOnly set to 1 locks the plugin read-only, as --read-only does.
 const EnvReadOnly = "SOX_PLUGIN_READ_ONLY"
 
+// EnvLockFD is the number of the descriptor under which a plugin that listens on SOX_PLUGIN_SOCKET inherits the life lock of that socket from the
+// process that started it. Without it the plugin takes the lock itself.
+const EnvLockFD = "SOX_PLUGIN_LOCK_FD"
+
 // Main runs the plugin and exits: 0 when it was told to stop or the host went away, 1 on a failure, 2 on wrong usage. Call it last in main.
 //
 // How it serves follows from the environment that the host sets; started by hand it is an ordinary MCP server on stdin and stdout, and on a
@@ -56,6 +60,8 @@ func run(p *Plugin, args []string, stdin, stdout, stderr *os.File) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	// A log line to a stderr that nobody reads any more must not kill the process. Ignoring the signal would pass that on to children.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if err := Serve(ctx, p); err != nil {
 		p.logger.Error("stopped", "error", err)
 		return 1
@@ -146,7 +152,7 @@ func startedBy(getenv func(string) string) start {
 
 // forgetStart removes what started this process from its environment.
 func forgetStart() {
-	for _, name := range []string{wire.EnvFD, wire.EnvSocket, wire.EnvListenFD, wire.EnvProtocols, wire.EnvName} {
+	for _, name := range []string{wire.EnvFD, wire.EnvSocket, wire.EnvListenFD, wire.EnvProtocols, wire.EnvName, EnvLockFD} {
 		os.Unsetenv(name)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -37,10 +38,10 @@ type Plugin struct {
 	save       func(context.Context) (json.RawMessage, error)
 	restore    func(context.Context, json.RawMessage) error
 
-	redact  redactor
-	logOut  *logOutput
-	logger  hclog.Logger
-	retirer *Retirer // told of work; nil when the plugin does not retire
+	redact redactor
+	logOut *logOutput
+	logger hclog.Logger
+	idle   time.Duration // stop after so long without work; 0 means never
 
 	served   atomic.Bool
 	sessions atomic.Int64
@@ -96,6 +97,10 @@ func Exclusive() Setting { return func(p *Plugin) { p.exclusive = true } }
 func Serial() Setting {
 	return func(p *Plugin) { p.serial = true }
 }
+
+// RetireWhenIdle stops the plugin, as a shutdown would, once it has had no work for d. Connections, sessions, lists and health checks are no work. It
+// suits plugins that serve several hosts; the host has a setting of its own for the others.
+func RetireWhenIdle(d time.Duration) Setting { return func(p *Plugin) { p.idle = d } }
 
 // Name and Version are as given to New, the version without a leading v.
 func (p *Plugin) Name() string    { return p.name }
@@ -180,7 +185,9 @@ func (p *Plugin) registering(what string) {
 // ServeConn serves one host over rw, which it closes, until the host is done with it: nil after a clean end (the stream ended between frames, the
 // host asked for shutdown, ctx ended), an error otherwise. It is what Serve does with the socket it was given.
 func (p *Plugin) ServeConn(ctx context.Context, rw io.ReadWriteCloser) error {
-	return newServer(p).serve(ctx, rw, false)
+	srv := newServer(p)
+	defer srv.finish()
+	return srv.serve(ctx, rw, false)
 }
 
 // ServeLines serves one client as an ordinary MCP server and plain JSON-RPC, one object per line: what Serve does with stdin and stdout when the

@@ -41,7 +41,7 @@ func (r *redactor) add(names []string) {
 	}
 	if len(alternatives) > 0 {
 		// key=value, key: value, "key":"value", with the quotes also escaped as they are inside a JSON string.
-		r.pattern = regexp.MustCompile(`(?i)((?:` + strings.Join(alternatives, "|") + `)\\*["']?\s*[:=]\s*)(?:(?:bearer|basic)\s+)?(\\*"[^"]*"|'[^']*'|[^\s,;&}\]"']+)`)
+		r.pattern = regexp.MustCompile(`(?i)((?:` + strings.Join(alternatives, "|") + `)\\*["']?\s*[:=]\s*)(?:(?:bearer|basic)\s+)?(\[redacted\]|\\*"[^"]*"|'[^']*'|[^\s,;&}\]"']+)`)
 	}
 }
 

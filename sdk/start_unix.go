@@ -33,9 +33,9 @@ func inheritedConn(value string) (io.ReadWriteCloser, error) {
 // listen opens the socket that hosts connect to.
 func listen(how start, path string) (net.Listener, error) {
 	if how == byPath {
-		l, err := socket.Listen(path)
+		l, err := listenAt(path, os.Getenv(EnvLockFD))
 		if err != nil {
-			return nil, err
+			return nil, err // not l: a nil *Listener in an interface is not nil
 		}
 		return l, nil
 	}
@@ -47,6 +47,22 @@ func listen(how start, path string) (net.Listener, error) {
 		return nil, fmt.Errorf("%s and LISTEN_FDS name no socket", socket.EnvListenFD)
 	}
 	return l, nil
+}
+
+// listenAt serves path under its life lock: the one this process was started with, or else one of its own.
+func listenAt(path, lockFD string) (*socket.Listener, error) {
+	if lockFD == "" {
+		return socket.Listen(path)
+	}
+	fd, err := strconv.Atoi(lockFD)
+	if err != nil {
+		return nil, fmt.Errorf("%s=%q is not a descriptor number", EnvLockFD, lockFD)
+	}
+	lock, err := socket.AdoptLock(fd, socket.LockPath(path)) // kept, by the kernel, for as long as this process lives
+	if err != nil {
+		return nil, err
+	}
+	return socket.ListenLocked(path, lock)
 }
 
 // divertStdout duplicates stdout and lets descriptor 1 be stderr, so that code that kept the old os.Stdout, C libraries and children write there

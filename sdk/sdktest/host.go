@@ -254,6 +254,19 @@ func mustJSON(v any) json.RawMessage {
 // Open opens a session; without MCP it speaks plain JSON-RPC.
 func (h *Host) Open(opts ...SessionOption) *Session {
 	h.t.Helper()
+	s := h.openOnly(opts...)
+	if s.revision != "" && s.revision < modern {
+		if _, err := s.initialize(); err != nil {
+			h.t.Fatalf("initialize: %v", err)
+		}
+		s.Notify("notifications/initialized", struct{}{})
+	}
+	return s
+}
+
+// openOnly is Open without initialize.
+func (h *Host) openOnly(opts ...SessionOption) *Session {
+	h.t.Helper()
 	h.mu.Lock()
 	h.session++
 	open := wire.SessionOpen{Session: h.session}
@@ -265,37 +278,31 @@ func (h *Host) Open(opts ...SessionOption) *Session {
 	if open.MCP != nil {
 		s.revision = *open.MCP
 	}
-	root := &Session{h: h}
-	if _, err := root.Call(wire.MethodSessionOpen, open); err != nil {
+	if _, err := h.Root().Call(wire.MethodSessionOpen, open); err != nil {
 		h.t.Fatalf("open session: %v", err)
-	}
-	if s.revision != "" && s.revision < modern {
-		s.initialize()
 	}
 	return s
 }
 
+// Root is session 0, for requests that belong to no client, such as sox/health. It needs no opening.
+func (h *Host) Root() *Session { return &Session{h: h} }
+
 // modern is the first revision without initialize.
 const modern = "2026-07-28"
 
-func (s *Session) initialize() {
+func (s *Session) initialize() (json.RawMessage, error) {
 	s.h.t.Helper()
-	_, err := s.Call("initialize", map[string]any{
+	return s.Call("initialize", map[string]any{
 		"protocolVersion": s.revision,
 		"capabilities":    map[string]any{},
 		"clientInfo":      map[string]any{"name": "sdktest", "version": "1"},
 	})
-	if err != nil {
-		s.h.t.Fatalf("initialize: %v", err)
-	}
-	s.Notify("notifications/initialized", struct{}{})
 }
 
 // Close closes the session.
 func (s *Session) Close() {
 	s.h.t.Helper()
-	root := &Session{h: s.h}
-	root.Notify(wire.MethodSessionClose, wire.SessionClose{Session: s.Number})
+	s.h.Root().Notify(wire.MethodSessionClose, wire.SessionClose{Session: s.Number})
 }
 
 // Start sends a request and returns its id. head holds further members of the envelope, such as `"ack":true` or `"timeout_ms":50`.
