@@ -25,7 +25,9 @@ func (h *Host) watch(ctx context.Context) {
 		h.log.Warn("the plugins folder is not watched: new plugins need a restart of the client", "error", err)
 		return
 	}
+	h.scan() // what was dropped before the watch began
 	quiet := time.NewTimer(watchDelay)
+	quiet.Stop()
 	defer quiet.Stop()
 	for {
 		select {

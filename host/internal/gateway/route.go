@@ -173,6 +173,10 @@ func (s *Session) unknownName(e *era, id []byte, kind schema.Kind, name string) 
 		s.writeError(id, wire.NewError(wire.CodeInvalidParams, fmt.Sprintf("unknown %s %q", strings.TrimSuffix(kind.String(), "s"), name), wire.ErrorData{}))
 		return
 	}
+	if fault := owner.Fault(); fault != "" && len(v.toolNames(owner)) == 0 {
+		s.writeError(id, wire.NewError(wire.CodeUnavailable, fmt.Sprintf("plugin %s is not available: %s", owner.Name(), fault), wire.ErrorData{Plugin: owner.Name(), Version: owner.Version(), Detail: fault, RetryAfterMS: 1000}))
+		return
+	}
 	text := fmt.Sprintf("There is no tool %q in plugin %s %s. Its tools now: %s.", name, owner.Name(), owner.Version(), strings.Join(v.toolNames(owner), ", "))
 	result := append([]byte(`{"content":[{"type":"text","text":`), wire.AppendQuote(nil, text)...)
 	result = append(result, `}],"isError":true`...)

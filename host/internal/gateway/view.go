@@ -70,7 +70,9 @@ func merge(slots []*slot.Slot, p slot.Profile, prefixed bool, nameLimit int) *vi
 			v.addTemplate(s, e)
 		}
 		for kind := range hashes {
-			hashes[kind] = append(hashes[kind], s.Name(), c.Hash(schema.Kind(kind)))
+			if len(c.Entries(schema.Kind(kind))) > 0 {
+				hashes[kind] = append(hashes[kind], s.Name(), c.Hash(schema.Kind(kind)))
+			}
 		}
 		if c.Instructions != "" {
 			sections = append(sections, section(s.Name(), c.Instructions, prefixed))
@@ -79,7 +81,7 @@ func merge(slots []*slot.Slot, p slot.Profile, prefixed bool, nameLimit int) *vi
 	}
 	for kind := range v.lists {
 		v.lists[kind] = append(v.lists[kind], ']')
-		v.hashes[kind] = strings.Join(hashes[kind], " ")
+		v.hashes[kind] = "list " + strings.Join(hashes[kind], " ")
 	}
 	sort.SliceStable(v.templates, func(i, j int) bool { return v.templates[i].prefix > v.templates[j].prefix })
 	v.instructions = strings.Join(sections, "\n\n")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/host/internal/store"
+	"github.com/sox-host/sox-host/plugin/schema"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
@@ -498,10 +499,13 @@ func (u *upgrade) diff(ctx context.Context) {
 		}
 		a, m, r := 0, 0, 0
 		for i, d := range diffCatalogs(old, c) {
+			if lists[i].kind == schema.Resources {
+				continue // what a plugin has to read is data: notes come and go without any upgrade
+			}
 			a, m, r = a+len(d.Added), m+len(d.Changed), r+len(d.Removed)
 			for _, group := range []struct {
 				sign string
-				list []schemaChange
+				list []schema.Change
 			}{{"+", d.Added}, {"~", d.Changed}, {"-", d.Removed}} {
 				for _, change := range group.list {
 					line := fmt.Sprintf("%s %s %s", group.sign, lists[i].member, change.Name)
@@ -536,7 +540,7 @@ func (u *upgrade) listOld(ctx context.Context) *Catalog {
 	return c
 }
 
-func breaking(sign, member string, c schemaChange) []string {
+func breaking(sign, member string, c schema.Change) []string {
 	if len(c.Reasons) > 0 {
 		return c.Reasons
 	}

@@ -75,7 +75,8 @@ type generation struct {
 	reverted chan struct{}
 	exit     process.Exit // set before dead is closed
 	tail     []string     // last output; set before dead is closed
-	fault    error        // why it failed, if the end alone does not say; set before dead is closed
+	// Set before dead is closed: why its ready frame was refused, and why its stream ended.
+	refusal, fault error
 
 	inFlight atomic.Int64
 	emptyC   atomic.Pointer[chan struct{}] // closed by leave when inFlight gets to 0; set while draining
@@ -157,7 +158,7 @@ func (g *generation) run() {
 	var err error
 	select {
 	case err = <-read: // the stream ended first: the process should follow
-		if !within(g.backend.Exited(), settleWait) {
+		if g.refusal == nil && !within(g.backend.Exited(), settleWait) {
 			g.log.Warn("closed its connection but keeps running; stopping it", "error", err)
 		}
 	case <-g.backend.Exited(): // the process ended first: read what it still wrote
@@ -173,7 +174,7 @@ func (g *generation) run() {
 	g.backend.Stop(g.slot.ladder())
 	<-g.backend.Exited()
 	g.exit, g.tail = g.backend.Exit(), g.backend.Tail()
-	if g.fault == nil && !errors.Is(err, io.EOF) {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, rpc.ErrClosed) {
 		g.fault = err
 	}
 	g.slot.generationEnded(g)
@@ -195,10 +196,13 @@ func within(c <-chan struct{}, d time.Duration) bool {
 // deathError says how the generation ended. Only after dead is closed.
 func (g *generation) deathError() error {
 	var violation *rpc.ViolationError
-	text := g.exit.String()
-	if errors.As(g.fault, &violation) {
-		text = violation.Error()
+	switch {
+	case g.refusal != nil:
+		return g.refusal
+	case errors.As(g.fault, &violation):
+		return fmt.Errorf("%w; last output: %s", violation, last(g.tail))
 	}
+	text := g.exit.String()
 	if n := len(g.tail); n > 0 {
 		return fmt.Errorf("the plugin %s; last output: %s", text, g.tail[n-1])
 	}
@@ -213,7 +217,7 @@ func (g *generation) serve(c *rpc.Conn, env *wire.Envelope) {
 			err = ready.Check(g.slot.name, g.build.Version.String())
 		}
 		if err != nil {
-			g.fault = err
+			g.refusal = err
 			_ = c.Close()
 			return
 		}

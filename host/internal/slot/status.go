@@ -1,13 +1,6 @@
 package slot
 
-import (
-	"time"
-
-	"github.com/sox-host/sox-host/plugin/schema"
-)
-
-// schemaChange is one entry's change.
-type schemaChange = schema.Change
+import "time"
 
 // counters of a slot since the host started. Guarded by Slot.mu.
 type counters struct {
@@ -112,4 +105,17 @@ func (s *Slot) stateLocked() string {
 		return "restarting"
 	}
 	return "cold"
+}
+
+// Fault says why the plugin cannot be used at the moment, or "".
+func (s *Slot) Fault() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.active != nil {
+		return ""
+	}
+	if s.startFault != "" {
+		return s.startFault
+	}
+	return s.lastExit
 }
