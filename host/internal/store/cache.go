@@ -23,6 +23,9 @@ const (
 	// maxCatalogs kept for one plugin: two builds, times the few clients and
 	// environments that one user has.
 	maxCatalogs = 16
+	// leftoverAge after which an unfinished entry belongs to nobody alive; writing
+	// one takes milliseconds.
+	leftoverAge = time.Hour
 )
 
 // CatalogKey says under which circumstances a plugin gave its lists. Anything
@@ -96,7 +99,7 @@ func (s *State) SaveCatalog(key CatalogKey, catalog []byte) error {
 		return err
 	}
 	data := slices.Concat(header, []byte("\n"), catalog)
-	temporary, err := writeTemporary(folder, data, false)
+	temporary, err := writeTemporary(folder, key.Plugin, data, false)
 	if err != nil {
 		return fmt.Errorf("catalog of %q: %w", key.Plugin, err)
 	}
@@ -110,7 +113,6 @@ func (s *State) SaveCatalog(key CatalogKey, catalog []byte) error {
 // trimCatalogs removes what was written longest ago. Another process may be doing
 // the same: an entry that is gone already is no failure.
 func trimCatalogs(folder string) error {
-	sweep(folder, temporaryPrefix)
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return err
@@ -121,8 +123,15 @@ func trimCatalogs(folder string) error {
 	}
 	var catalogs []aged
 	for _, entry := range entries {
-		if info, err := entry.Info(); err == nil && !strings.HasPrefix(entry.Name(), ".") {
-			catalogs = append(catalogs, aged{filepath.Join(folder, entry.Name()), info.ModTime()})
+		info, err := entry.Info()
+		if err != nil {
+			continue
+		}
+		path := filepath.Join(folder, entry.Name())
+		if !strings.HasPrefix(entry.Name(), temporaryPrefix) {
+			catalogs = append(catalogs, aged{path, info.ModTime()})
+		} else if time.Since(info.ModTime()) > leftoverAge {
+			_ = os.Remove(path) // back at the next call if it fails
 		}
 	}
 	slices.SortFunc(catalogs, func(a, b aged) int {

@@ -64,7 +64,7 @@ func ScanWith(dir string, o Options) (Listing, error) {
 		return Listing{}, err
 	}
 	defer root.Close()
-	entries, err := readEntries(root, absolute)
+	entries, err := readEntries(root, absolute, maxEntries)
 	if err != nil {
 		return Listing{}, err
 	}
@@ -104,17 +104,17 @@ func ScanSettled(ctx context.Context, dir string) (Listing, error) {
 	}
 }
 
-func readEntries(root *os.Root, dir string) ([]string, error) {
+func readEntries(root *os.Root, dir string, limit int) ([]string, error) {
 	folder, err := root.Open(".")
 	if err != nil {
 		return nil, folderOpenError(dir, err)
 	}
 	defer folder.Close()
-	names, err := folder.Readdirnames(maxEntries + 1)
+	names, err := folder.Readdirnames(limit + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, folderOpenError(dir, err)
 	}
-	if len(names) > maxEntries {
+	if len(names) > limit {
 		return nil, &FolderError{Reason: FolderTooLarge, Path: dir, UID: -1, Fix: "use a folder for plugins alone"}
 	}
 	slices.Sort(names)

@@ -4,6 +4,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net"
@@ -303,17 +304,56 @@ func TestScanReadOnlyFolder(t *testing.T) {
 
 func TestScanBoundsTheFolder(t *testing.T) {
 	dir := newFolder(t)
-	for i := range maxEntries + 1 {
-		file, err := os.Create(filepath.Join(dir, "."+strings.Repeat("x", i%40)+string(rune('a'+i%26))+"-"+time.Duration(i).String()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		file.Close()
+	for _, name := range []string{"a", "b", "c"} {
+		put(t, dir, name, "", 0o644)
 	}
-	_, err := Scan(dir)
+	root, err := openFolder(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if names, err := readEntries(root, dir, 3); err != nil || !slices.Equal(names, []string{"a", "b", "c"}) {
+		t.Errorf("%q, %v", names, err)
+	}
+	_, err = readEntries(root, dir, 2)
 	var folderError *FolderError
 	if !errors.As(err, &folderError) || folderError.Reason != FolderTooLarge {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The listing goes to people's scripts and over the control socket.
+func TestListingInJSON(t *testing.T) {
+	dir := newFolder(t)
+	put(t, dir, "a_v1.0.0+x"+nativeSuffix, program, 0o755)
+	put(t, dir, "b_v1.0.0.json", `{"command":"sh"}`, 0o644)
+	put(t, dir, "c", "", 0o644)
+	l, err := Scan(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains(t, string(raw), `"kind":"binary"`, `"kind":"manifest"`, `"version":"1.0.0+x"`, `"verdict":"ready"`, `"verdict":"ignored"`, `"name":"a"`)
+	var again Listing
+	if err := json.Unmarshal(raw, &again); err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range again.Files {
+		// Only the time's location may differ.
+		if !f.ModTime.Equal(l.Files[i].ModTime) {
+			t.Errorf("time %s became %s", l.Files[i].ModTime, f.ModTime)
+		}
+		f.ModTime = l.Files[i].ModTime
+		if f != l.Files[i] {
+			t.Errorf("%+v became %+v", l.Files[i], f)
+		}
+	}
+	var kind Kind
+	if err := kind.UnmarshalText([]byte("script")); err == nil {
+		t.Error("an unknown kind was accepted")
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 )
 
@@ -36,12 +35,15 @@ func (s *State) Recover(ctx context.Context, name string) (PluginState, error) {
 	recovered.History = last(append(recovered.History, Event{
 		Time: time.Now().UTC(), Action: "recover", To: recovered.Active, Note: stateErr.Err.Error(),
 	}), maxHistory)
-	if err := os.Rename(s.file(name), s.file(name)+".damaged"); err != nil {
+	if err := s.keepAs(name, s.file(name)+".damaged"); err != nil {
 		return PluginState{}, s.wrap(name, err)
 	}
-	return recovered, s.write(name, recovered)
+	// The damaged file stays in place until the new one replaces it: a missing
+	// file would mean a plugin never seen. It must not become the backup.
+	return recovered, s.replace(name, recovered)
 }
 
+// fallback returns the state to go on with; its generation is not yet raised.
 func (s *State) fallback(name string) (PluginState, error) {
 	p, err := readState(s.backup(name))
 	if err != nil {

@@ -12,19 +12,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 )
 
 const (
 	// stagePrefix marks an unfinished copy in the store folder.
 	stagePrefix = ".stage-"
-	// leftoverAge after which a temporary file belongs to nobody alive. The
-	// slowest copy takes minutes.
-	leftoverAge = time.Hour
+	// stageLock is held shared while a copy is being made, so whoever gets it
+	// alone knows that every unfinished copy belongs to a process that died.
+	stageLock = ".lock"
 	// copyBufferBytes: cancellation is noticed between two buffers.
 	copyBufferBytes = 256 << 10
 )
@@ -96,7 +94,11 @@ func (h *Home) stage(ctx context.Context, f File) (Build, error) {
 	if err != nil {
 		return Build{}, err
 	}
-	sweep(store, stagePrefix)
+	unlock, err := lockStaging(ctx, store)
+	if err != nil {
+		return Build{}, err
+	}
+	defer unlock()
 	temporary := filepath.Join(store, stagePrefix+rand.Text())
 	defer os.Remove(temporary) // gone already after a successful rename
 	sum, err := copyPrivately(ctx, temporary, source.File)
@@ -204,114 +206,6 @@ func (h *Home) describe(f File, source *source, sum string) (Build, error) {
 	return b, err
 }
 
-// source is an opened file of the plugins folder.
-type source struct {
-	*os.File
-	root  *os.Root
-	dir   string
-	entry string
-	info  fs.FileInfo // at the time of opening
-}
-
-func (s *source) Close() error {
-	s.root.Close()
-	return s.File.Close()
-}
-
-// openSource opens f again and checks that it is still the file that was listed.
-func openSource(f File) (*source, error) {
-	if f.Verdict != Ready && f.Verdict != Ambiguous {
-		return nil, fmt.Errorf("%s: %s", f.Verdict, f.Reason)
-	}
-	dir, entry := filepath.Split(f.Path)
-	dir = filepath.Clean(dir)
-	root, err := openFolder(dir, true)
-	if err != nil {
-		return nil, err
-	}
-	file, info, err := openEntry(root, dir, entry)
-	if err != nil {
-		root.Close()
-		return nil, err
-	}
-	s := &source{File: file, root: root, dir: dir, entry: entry, info: info}
-	if info.Size() != f.Size || !info.ModTime().Equal(f.ModTime) {
-		s.Close()
-		return nil, ErrChanged
-	}
-	if f.Kind == Manifest && info.Size() > maxSmallFileBytes {
-		s.Close()
-		return nil, fmt.Errorf("manifest longer than %d bytes", maxSmallFileBytes)
-	}
-	return s, nil
-}
-
-func (s *source) unchanged() error {
-	now, err := s.Stat()
-	if err != nil {
-		return cause(err)
-	}
-	if now.Size() != s.info.Size() || !now.ModTime().Equal(s.info.ModTime()) {
-		return ErrChanged
-	}
-	if offset, err := s.Seek(0, io.SeekCurrent); err != nil || offset != s.info.Size() {
-		return ErrChanged
-	}
-	return nil
-}
-
-// checkSidecar compares with ENTRY.sha256 if there is one.
-func (s *source) checkSidecar(sum string) error {
-	name := s.entry + sidecarSuffix
-	if _, err := s.root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	path := filepath.Join(s.dir, name)
-	file, _, err := openEntry(s.root, s.dir, name)
-	if err != nil {
-		return fmt.Errorf("sidecar %s: %w", path, err)
-	}
-	defer file.Close()
-	want, err := readDigest(file, s.entry)
-	if err != nil {
-		return fmt.Errorf("sidecar %s: %w", path, err)
-	}
-	if want != sum {
-		return &DigestError{filepath.Join(s.dir, s.entry), path, want, sum, "download both again"}
-	}
-	return nil
-}
-
-// readDigest finds the digest of entry in what sha256sum, shasum or openssl
-// write: a bare digest, "HEX  name", "HEX *name" or "SHA256 (name) = HEX".
-// Errors are *entryError.
-func readDigest(r io.Reader, entry string) (string, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxSmallFileBytes+1))
-	if err != nil {
-		return "", refuse(Unreadable, "cannot read it: %v", cause(err))
-	}
-	if len(data) > maxSmallFileBytes {
-		return "", refuse(BadDigest, "longer than %d bytes", maxSmallFileBytes)
-	}
-	for line := range strings.Lines(string(data)) {
-		fields := strings.FieldsFunc(line, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("*()=", r) })
-		digest := slices.IndexFunc(fields, isDigest)
-		if digest < 0 {
-			continue
-		}
-		named := slices.ContainsFunc(fields, func(field string) bool { return filepath.Base(field) == entry })
-		if len(fields) == 1 || named {
-			return strings.ToLower(fields[digest]), nil
-		}
-	}
-	return "", refuse(BadDigest, "no sha256 of %s in it: run: sha256sum %s > %s", entry, quoteArg(entry), quoteArg(entry+sidecarSuffix))
-}
-
-func isDigest(s string) bool {
-	raw, err := hex.DecodeString(s)
-	return err == nil && len(raw) == sha256.Size
-}
-
 // copyPrivately writes everything from r to a new file and returns its hash.
 //
 // While a file is open for writing, no process may be forked: the child would
@@ -374,33 +268,64 @@ func seal(path string) error {
 
 func sumText(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
-// hashEntry reads a file of the plugins folder and returns its hash.
-func hashEntry(ctx context.Context, f File) (string, error) {
-	source, err := openSource(f)
-	if err != nil {
-		return "", err
+// Sweep removes the unfinished copies of stagers that died. It does nothing while
+// somebody stages, and creates nothing in a home without a store. Stage does the
+// same; a host calls it at its start.
+func (h *Home) Sweep() error {
+	store := h.path(storeFolder)
+	if err := checkFolder(store, false); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
 	}
-	defer source.Close()
-	digest := sha256.New()
-	if err := copyAll(ctx, digest, source.File); err != nil {
-		return "", err
+	lock := newLock(filepath.Join(store, stageLock))
+	alone, err := lock.TryLock()
+	if err == nil && alone {
+		err = removeAll(store, stagePrefix)
 	}
-	return sumText(digest), source.unchanged()
+	if closeErr := lock.Close(); err == nil {
+		err = closeErr
+	}
+	return err
 }
 
-// sweep removes temporary files that nobody alive can be writing. It is a
-// courtesy: failures change nothing and come back at the next call.
-func sweep(folder, prefix string) {
+// lockStaging sweeps and then holds the staging lock together with other stagers.
+func lockStaging(ctx context.Context, store string) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lockWait, fmt.Errorf("%s is held for more than %s", filepath.Join(store, stageLock), lockWait))
+	defer cancel()
+	lock := newLock(filepath.Join(store, stageLock))
+	alone, err := lock.TryLock()
+	if err == nil && alone {
+		if err = removeAll(store, stagePrefix); err == nil {
+			err = lock.Unlock()
+		}
+	}
+	if err == nil {
+		_, err = lock.TryRLockContext(ctx, lockPoll)
+	}
+	if err != nil {
+		if closeErr := lock.Close(); closeErr == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	return func() { _ = lock.Close() }, nil
+}
+
+// removeAll removes the files of a folder whose names start with prefix.
+func removeAll(folder, prefix string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return
+		return err
 	}
 	for _, entry := range entries {
 		if !strings.HasPrefix(entry.Name(), prefix) {
 			continue
 		}
-		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > leftoverAge {
-			_ = os.Remove(filepath.Join(folder, entry.Name()))
+		if err := os.Remove(filepath.Join(folder, entry.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
+	return nil
 }

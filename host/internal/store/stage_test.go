@@ -241,13 +241,12 @@ func TestStageNoticesChanges(t *testing.T) {
 		}
 	})
 	t.Run("while_copying", func(t *testing.T) {
-		f := scanOne(t, dir, "a_v1.0.0")
 		for _, change := range []func() error{
 			func() error { return os.WriteFile(path, []byte("x"), 0o755) },
 			func() error { return os.WriteFile(path, []byte(program+"# and more"), 0o755) },
 		} {
 			put(t, dir, "a_v1.0.0", program+"#", 0o755)
-			f = scanOne(t, dir, "a_v1.0.0")
+			f := scanOne(t, dir, "a_v1.0.0")
 			setFault(t, func(step string) {
 				if step == "stage.created" {
 					if err := change(); err != nil {
@@ -426,26 +425,44 @@ func TestNoTextFileBusy(t *testing.T) {
 	wg.Wait()
 }
 
-func TestStageSweepsOldLeftovers(t *testing.T) {
-	h, dir := newHome(t), newFolder(t)
-	stageFile(t, h, dir, "a_v1.0.0", program)
-	store := filepath.Join(h.Dir(), "store")
-	old := put(t, store, stagePrefix+"OLD", "x", 0o600)
-	past := time.Now().Add(-2 * leftoverAge)
-	if err := os.Chtimes(old, past, past); err != nil {
-		t.Fatal(err)
+// What a killed stager leaves goes at the next start or staging, but never the
+// unfinished copy of somebody alive.
+func TestLeftoversOfTheDeadAreSwept(t *testing.T) {
+	for name, sweep := range map[string]func(h *Home, dir string) error{
+		"sweep": func(h *Home, _ string) error { return h.Sweep() },
+		"stage": func(h *Home, dir string) error {
+			_, err := h.Stage(context.Background(), scanOne(t, dir, "a_v1.0.0"))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, dir := newHome(t), newFolder(t)
+			stageFile(t, h, dir, "a_v1.0.0", program)
+			store := filepath.Join(h.Dir(), "store")
+			put(t, store, stagePrefix+"DEAD", "x", 0o600)
+			unlock, err := lockStaging(context.Background(), store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			alive := put(t, store, stagePrefix+"ALIVE", "x", 0o600)
+			if err := sweep(h, dir); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(alive); err != nil {
+				t.Errorf("an unfinished copy was removed: %v", err)
+			}
+			unlock()
+			if err := sweep(h, dir); err != nil {
+				t.Error(err)
+			}
+			if n := temporaries(t, store); n != 0 {
+				t.Errorf("%d temporary files stay", n)
+			}
+		})
 	}
-	fresh := put(t, store, stagePrefix+"FRESH", "x", 0o600)
-	now := time.Now()
-	if err := os.Chtimes(fresh, now, now); err != nil {
-		t.Fatal(err)
-	}
-	stageFile(t, h, dir, "a_v1.0.1", program+"#")
-	if _, err := os.Stat(old); !os.IsNotExist(err) {
-		t.Errorf("the old leftover stays: %v", err)
-	}
-	if _, err := os.Stat(fresh); err != nil {
-		t.Errorf("somebody's unfinished copy was removed: %v", err)
+	h := newHome(t)
+	if err := h.Sweep(); err != nil || tree(t, h.Dir()) != "" {
+		t.Errorf("sweeping nothing: %v, %s", err, tree(t, h.Dir()))
 	}
 }
 

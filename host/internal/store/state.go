@@ -241,7 +241,11 @@ func (s *State) Update(ctx context.Context, name string, fn func(*PluginState) e
 		return PluginState{}, err
 	}
 	next.settle(old)
-	if err := s.write(name, next); err != nil {
+	if err := s.keepAs(name, s.backup(name)); err != nil {
+		return PluginState{}, s.wrap(name, err)
+	}
+	step("state.backup")
+	if err := s.replace(name, next); err != nil {
 		return PluginState{}, err
 	}
 	return next, nil
@@ -275,23 +279,18 @@ func (p PluginState) clone() PluginState {
 	return p
 }
 
-// write replaces the state file. The caller holds the lock.
-func (s *State) write(name string, p PluginState) error {
+// replace writes the state file. The caller holds the lock.
+func (s *State) replace(name string, p PluginState) error {
 	data, err := encodeState(p)
 	if err != nil {
 		return s.wrap(name, err)
 	}
-	sweep(s.path(), temporaryPrefix)
-	temporary, err := writeTemporary(s.path(), data, true)
+	temporary, err := writeTemporary(s.path(), name, data, true)
 	if err != nil {
 		return s.wrap(name, err)
 	}
 	defer os.Remove(temporary) // gone already after a successful rename
 	step("state.synced")
-	if err := s.keepBackup(name); err != nil {
-		return s.wrap(name, err)
-	}
-	step("state.backup")
 	if err := os.Rename(temporary, s.file(name)); err != nil {
 		return s.wrap(name, err)
 	}
@@ -306,38 +305,40 @@ func (s *State) write(name string, p PluginState) error {
 	return nil
 }
 
-// keepBackup gives the present state file a second name, which Recover falls back
-// to. The file itself stays in place throughout.
-func (s *State) keepBackup(name string) error {
-	fresh := s.path(temporaryPrefix + rand.Text())
-	if err := os.Link(s.file(name), fresh); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+// keepAs gives the present state file, if there is one, a second name, replacing
+// what had that name. The file itself stays in place throughout.
+func (s *State) keepAs(name, path string) error {
+	fresh := s.path(temporaryName(name))
+	err := os.Link(s.file(name), fresh)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		// No hard links on this file system: a copy serves as well.
-		data, err := readBounded(s.file(name), maxStateBytes)
+		data, err := os.ReadFile(s.file(name))
 		if err != nil {
 			return err
 		}
-		if fresh, err = writeTemporary(s.path(), data, false); err != nil {
+		if fresh, err = writeTemporary(s.path(), name, data, false); err != nil {
 			return err
 		}
 	}
-	if err := os.Rename(fresh, s.backup(name)); err != nil {
-		os.Remove(fresh)
-		return err
-	}
-	// Renaming over another name of the same file does nothing at all.
-	os.Remove(fresh)
-	return nil
+	// Renaming over another name of the same file does nothing at all, so what
+	// was made is removed in any case.
+	defer os.Remove(fresh)
+	return os.Rename(fresh, path)
 }
 
+// temporaryPrefix and the plugin's name start the names of unfinished files. The
+// dot after the name, which no name has, keeps "a" apart from "a-b".
 const temporaryPrefix = ".new-"
+
+func temporaryName(plugin string) string { return temporaryPrefix + plugin + "." + rand.Text() }
 
 // writeTemporary creates a private file beside its destination and returns its
 // path. durable puts the bytes on disk.
-func writeTemporary(folder string, data []byte, durable bool) (string, error) {
-	path := filepath.Join(folder, temporaryPrefix+rand.Text())
+func writeTemporary(folder, plugin string, data []byte, durable bool) (string, error) {
+	path := filepath.Join(folder, temporaryName(plugin))
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", err
@@ -374,7 +375,13 @@ func (s *State) lockFile(ctx context.Context, name string) (unlock func(), err e
 		}
 		return nil, &StateError{Plugin: name, Path: lock.Path(), Err: err}
 	}
-	return func() { _ = lock.Close() }, nil
+	unlock = func() { _ = lock.Close() }
+	// Under the lock, an unfinished file is what a writer that died left.
+	if err := removeAll(s.path(), temporaryPrefix+name+"."); err != nil {
+		unlock()
+		return nil, s.wrap(name, err)
+	}
+	return unlock, nil
 }
 
 // newLock makes a lock file that is never removed: removing it would let two

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"runtime"
 	"time"
 )
@@ -58,6 +59,17 @@ func (k Kind) String() string {
 
 // MarshalText implements encoding.TextMarshaler.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *Kind) UnmarshalText(text []byte) error {
+	for _, kind := range []Kind{NoKind, Binary, Manifest} {
+		if kind.String() == string(text) {
+			*k = kind
+			return nil
+		}
+	}
+	return fmt.Errorf("kind %q is neither binary nor manifest", clip(string(text)))
+}
 
 // File is one entry of the plugins folder. It describes the moment of the scan;
 // staging looks again.

@@ -191,6 +191,22 @@ func TestConstraint(t *testing.T) {
 	}
 }
 
+func TestConstraintInJSON(t *testing.T) {
+	var record struct{ C Constraint }
+	if err := json.Unmarshal([]byte(`{"C":" ~> 1.2 "}`), &record); err != nil || !record.C.Allows(version(t, "1.9.0")) {
+		t.Fatalf("%+v, %v", record, err)
+	}
+	if raw, err := json.Marshal(record); err != nil || string(raw) != `{"C":"~\u003e 1.2"}` {
+		t.Errorf("%s, %v", raw, err)
+	}
+	if err := json.Unmarshal([]byte(`{"C":""}`), &record); err != nil || !record.C.IsZero() {
+		t.Errorf("%+v, %v", record, err)
+	}
+	if err := json.Unmarshal([]byte(`{"C":"~> 1"}`), &record); err == nil {
+		t.Error("an unbounded constraint was accepted")
+	}
+}
+
 // --pre lets prereleases in, but never those of an excluded bound.
 func TestConstraintWithPrereleases(t *testing.T) {
 	for _, test := range []struct {
