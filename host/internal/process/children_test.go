@@ -3,7 +3,6 @@
 package process
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -21,7 +20,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// The programs that the tests run as plugins. They tell the pids they know of
+// The programs that the tests run as plugins, on every system. They tell the pids they know of
 // by a line "pid N" and that they are set up by a line "ready".
 var (
 	// echoChild sends back what it reads, on fd 3 or, with "stdio", on stdout.
@@ -74,13 +73,7 @@ var (
 		}
 		os.Exit(3)
 	})
-	// heldChild exits at once and leaves a child that holds its output and
-	// shows no sign of whose it is.
-	heldChild = registerChild("held", func([]string) {
-		leave(&exec.Cmd{Stdout: os.Stdout, Stderr: os.Stderr, Env: []string{}}, "setsid")
-		fmt.Println("last words")
-	})
-	// shapeChild is a plugin of one of the shapes below.
+	// shapeChild is a plugin of one of the shapes; see shapes.
 	shapeChild = registerChild("shape", func(args []string) {
 		switch args[0] {
 		case "nice":
@@ -99,7 +92,7 @@ var (
 			forever()
 		}
 		_, _ = io.Copy(io.Discard, childConn())
-	})
+	}, sleepChild, middleChild)
 	// sleepChild is a grandchild that only SIGKILL ends.
 	sleepChild = registerChild("sleep", func([]string) {
 		deafen()
@@ -108,21 +101,13 @@ var (
 	// middleChild starts a sleeper in yet another session and exits.
 	middleChild = registerChild("middle", func([]string) {
 		leave(&exec.Cmd{}, "setsid")
-	})
+	}, sleepChild)
 	// muteChild is a guard that never answers.
 	muteChild = registerChild("mute", func([]string) {
 		deafen()
 		forever()
 	})
-	// hostChild is a host; see its body.
-	hostChild = registerChild("host", runHost)
 )
-
-// shapes are the plugins of the orphan matrix: nice exits at end of file, deaf
-// ignores it and every signal; the others are nice and have a deaf grandchild,
-// in their group, in a session of its own, or forked away with every
-// descriptor closed.
-var shapes = []string{"nice", "deaf", "forker", "setsid", "daemon"}
 
 func childConn() net.Conn {
 	conn, err := net.FileConn(os.NewFile(PluginFD, "host"))
@@ -176,94 +161,6 @@ func startQuietly(cmd *exec.Cmd, program *childProgram, session string) {
 // guardArgv is the guard of the tests.
 func guardArgv() []string { return []string{self(), guardCommand} }
 
-// runHost is a host in a process of its own. Arguments: "guard" or "direct",
-// then the shapes of the plugins to start. It prints what they print, then
-// "all ready", and obeys one word on stdin: how to end.
-func runHost(args []string) {
-	if err := MarkInheritedCloexec(); err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	options := Options{}
-	if args[0] == "guard" {
-		options.Guard = guardArgv()
-	}
-	spawner := NewSpawner(options)
-	ready := make(chan struct{}, len(args))
-	for _, shape := range args[1:] {
-		spec := Spec{Plugin: shape, Path: self(), Env: []string{raceEnv}, Args: append([]string{childCommand, shapeChild.name}, shape),
-			Output: func(line Line) {
-				if string(line.Text) == "ready" {
-					ready <- struct{}{}
-					return
-				}
-				fmt.Printf("%s\n", line.Text)
-			}}
-		if _, err := spawner.Start(context.Background(), spec); err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
-	}
-	for range args[1:] {
-		<-ready
-	}
-	fmt.Println("all ready")
-	var how string
-	_, _ = fmt.Scan(&how)
-	switch how {
-	case "exit":
-		os.Exit(0) // without any cleaning up
-	case "panic":
-		go panic("on purpose")
-		select {}
-	case "close":
-		_ = spawner.Close()
-	}
-}
-
-// startHost runs hostChild and returns it with the pids of everything it has
-// started, when all of that is ready.
-func startHost(t *testing.T, args ...string) (*exec.Cmd, io.WriteCloser, []int) {
-	t.Helper()
-	cmd := exec.Command(self(), hostChild.argv(args...)...)
-	cmd.Env = append(os.Environ(), raceEnv)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	_ = shapeChild.argv()
-	_ = sleepChild.argv()
-	_ = middleChild.argv()
-	var pids []int
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		if lines.Text() == "all ready" {
-			return cmd, stdin, pids
-		}
-		if pid, ok := strings.CutPrefix(lines.Text(), "pid "); ok {
-			n, err := strconv.Atoi(pid)
-			if err != nil {
-				t.Fatal(err)
-			}
-			pids = append(pids, n)
-			continue
-		}
-		t.Errorf("host printed %q", lines.Text())
-	}
-	t.Fatal("the host ended before it was ready")
-	return nil, nil, nil
-}
-
 // modes are the two ways to start a plugin.
 var modes = []string{"direct", "guard"}
 
@@ -310,19 +207,6 @@ func inModes(t *testing.T, test func(t *testing.T, s *Spawner)) {
 	}
 }
 
-// pidsIn returns the numbers of the "pid N" lines.
-func pidsIn(lines []string) []int {
-	var pids []int
-	for _, line := range lines {
-		if text, ok := strings.CutPrefix(line, "pid "); ok {
-			if n, err := strconv.Atoi(text); err == nil {
-				pids = append(pids, n)
-			}
-		}
-	}
-	return pids
-}
-
 // within is a context that ends with the test or after patience.
 func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -332,6 +216,3 @@ func within(t *testing.T) context.Context {
 
 // patient is a ladder that never comes to its second rung in a test.
 var patient = Ladder{Close: patience, Term: time.Second, Kill: time.Second}
-
-// bounded is a context for child programs, which end by themselves.
-func bounded() context.Context { return context.Background() }

@@ -236,9 +236,10 @@ func (p *Process) superviseDirect() {
 	p.sweep()
 }
 
-// sweep kills what escaped the plugin's process group.
+// sweep kills what escaped the plugin's process group, and waits for that and
+// for the group.
 func (p *Process) sweep() {
-	if n := killTagged(InstanceVariable + "=" + p.tag); n > 0 {
+	if n := sweep(InstanceVariable+"="+p.tag, p.pid); n > 0 {
 		p.logger.Info("killed processes that the plugin left behind", "count", n)
 	}
 }

@@ -33,8 +33,9 @@ const childLife = time.Minute
 
 // childProgram is one body that the test binary can run as.
 type childProgram struct {
-	name string
-	body func(args []string)
+	name   string
+	body   func(args []string)
+	starts []*childProgram // further ones that it runs itself
 }
 
 var children struct {
@@ -43,9 +44,10 @@ var children struct {
 	used     map[*childProgram]bool
 }
 
-// registerChild declares a program. Called while package variables are set.
-func registerChild(name string, body func(args []string)) *childProgram {
-	program := &childProgram{name, body}
+// registerChild declares a program that may start others. Called while package
+// variables are set.
+func registerChild(name string, body func(args []string), starts ...*childProgram) *childProgram {
+	program := &childProgram{name, body, starts}
 	children.programs = append(children.programs, program)
 	return program
 }
@@ -54,11 +56,18 @@ func registerChild(name string, body func(args []string)) *childProgram {
 func (c *childProgram) argv(args ...string) []string {
 	children.Lock()
 	defer children.Unlock()
+	c.markUsedLocked()
+	return append([]string{childCommand, c.name}, args...)
+}
+
+func (c *childProgram) markUsedLocked() {
 	if children.used == nil {
 		children.used = make(map[*childProgram]bool)
 	}
 	children.used[c] = true
-	return append([]string{childCommand, c.name}, args...)
+	for _, started := range c.starts {
+		started.markUsedLocked()
+	}
 }
 
 // self is the path of this test binary.

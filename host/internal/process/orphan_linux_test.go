@@ -149,7 +149,6 @@ func TestStopLeavesNothingOfAnyShape(t *testing.T) {
 	inModes(t, func(t *testing.T, s *Spawner) {
 		for _, shape := range shapes {
 			t.Run(shape, func(t *testing.T) {
-				_, _ = sleepChild.argv(), middleChild.argv()
 				p, log := start(t, s, Spec{}, shapeChild, shape)
 				watches := watchPids(t, pidsIn(log.until(t, "ready")))
 				p.Stop(Ladder{Close: time.Second, Term: quick.Term, Kill: patience})

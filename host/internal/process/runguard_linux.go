@@ -89,6 +89,7 @@ func ownChildren() []int {
 type processStat struct {
 	state   byte
 	parent  int
+	group   int
 	started string // clock ticks since boot: with the pid it names one process
 }
 
@@ -106,5 +107,6 @@ func readStat(pid int) (processStat, bool) {
 		return processStat{}, false
 	}
 	parent, err := strconv.Atoi(fields[1])
-	return processStat{state: fields[0][0], parent: parent, started: fields[19]}, err == nil
+	group, err2 := strconv.Atoi(fields[2])
+	return processStat{state: fields[0][0], parent: parent, group: group, started: fields[19]}, err == nil && err2 == nil
 }

@@ -67,6 +67,6 @@ func awaitExit(pid int) {
 // of a file that a plugin holds open.
 func MarkInheritedCloexec() error { return markListed("/dev/fd") }
 
-// killTagged does nothing: this system does not show another process's
-// environment in a way that proves anything.
-func killTagged(string) int { return 0 }
+// sweep does nothing: this system does not show another process's environment
+// in a way that proves anything.
+func sweep(string, int) int { return 0 }

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"os"
@@ -59,32 +60,64 @@ func MarkInheritedCloexec() error {
 	return markListed("/proc/self/fd")
 }
 
-// tagKillWait bounds the wait for processes that killTagged has killed. They
-// take milliseconds unless they hang in the kernel.
-const tagKillWait = 300 * time.Millisecond
+// sweepTime bounds a sweep. A tree of careless programs is gone after two or
+// three rounds of some milliseconds; the bound is for a process that hangs in
+// the kernel and for one that forks faster than it is killed.
+const sweepTime = 500 * time.Millisecond
 
-// killTagged kills every process of this user whose environment at its start
-// held entry, waits until they have ended, and returns how many it killed. It
-// looks again until it finds none, because one may fork while another is
-// killed.
-func killTagged(entry string) int {
+// sweep ends what a plugin has left behind, and returns how many processes it
+// killed: every process of this user whose environment at its start held entry.
+// It returns when they have ended, and those of the group too, which has had
+// its SIGKILL; a group of 0 means none. It looks again until it finds none, because one may fork while
+// another is killed.
+func sweep(entry string, group int) int {
 	killed := 0
-	// A tree of careless programs is empty after two or three rounds. The
-	// bound is for one that forks faster than it is killed.
-	for range 50 {
+	for deadline := time.Now().Add(sweepTime); time.Now().Before(deadline); {
 		var dying []unix.PollFd
 		for _, pid := range numericNames("/proc") {
-			if fd, ok := killIfTagged(pid, entry); ok {
+			fd, wasKilled := sweepOne(pid, entry, group)
+			if fd >= 0 {
 				dying = append(dying, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+			}
+			if wasKilled {
+				killed++
 			}
 		}
 		if len(dying) == 0 {
 			break
 		}
-		killed += len(dying)
-		awaitEnds(dying, time.Now().Add(tagKillWait))
+		awaitEnds(dying, deadline)
 	}
 	return killed
+}
+
+// sweepOne kills pid if it has entry in its environment. It returns a pidfd if
+// the end of the process is to be waited for, else -1. The pidfd is opened
+// before the look: if the number changes hands in between, the signal goes to
+// the process that has ended, which is to nobody.
+//
+// A process that is ending has no environment any more; of those only the
+// members of the group are known, and they get no signal here.
+func sweepOne(pid int, entry string, group int) (pidfd int, killed bool) {
+	if pid == os.Getpid() {
+		return -1, false
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return -1, false
+	}
+	environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err == nil && hasEntry(environ, entry) {
+		killed = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	}
+	if !killed {
+		stat, ok := readStat(pid)
+		if !ok || group <= 0 || stat.group != group || stat.state == 'Z' || stat.state == 'X' {
+			_ = unix.Close(fd)
+			return -1, false
+		}
+	}
+	return fd, killed
 }
 
 // awaitEnds waits for the processes behind pidfds, and closes them.
@@ -101,22 +134,30 @@ func awaitEnds(dying []unix.PollFd, deadline time.Time) {
 	}
 }
 
-// killIfTagged kills pid if it has entry in its environment, and returns a
-// pidfd of it. The pidfd is opened before the look: if the number changes hands
-// in between, the signal goes to the process that has ended, which is to
-// nobody.
-func killIfTagged(pid int, entry string) (int, bool) {
-	if pid == os.Getpid() {
-		return 0, false
-	}
-	fd, err := unix.PidfdOpen(pid, 0)
+// numericNames returns the entries of a folder that are numbers: processes or
+// threads, in /proc.
+func numericNames(folder string) []int {
+	dir, err := os.Open(folder)
 	if err != nil {
-		return 0, false
+		return nil
 	}
-	environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil || !hasEntry(environ, entry) || unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
-		_ = unix.Close(fd)
-		return 0, false
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	numbers := make([]int, 0, len(names))
+	for _, name := range names {
+		if n, err := strconv.Atoi(name); err == nil {
+			numbers = append(numbers, n)
+		}
 	}
-	return fd, true
+	return numbers
+}
+
+// hasEntry reports whether a NUL-separated environment holds exactly entry.
+func hasEntry(environ []byte, entry string) bool {
+	for item := range bytes.SplitSeq(environ, []byte{0}) {
+		if string(item) == entry {
+			return true
+		}
+	}
+	return false
 }

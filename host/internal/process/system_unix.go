@@ -3,7 +3,6 @@
 package process
 
 import (
-	"bytes"
 	"os"
 	"os/signal"
 	"strconv"
@@ -42,32 +41,4 @@ func markListed(folder string) error {
 		}
 	}
 	return nil
-}
-
-// numericNames returns the entries of a folder that are numbers: processes or
-// threads, in /proc.
-func numericNames(folder string) []int {
-	dir, err := os.Open(folder)
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
-	numbers := make([]int, 0, len(names))
-	for _, name := range names {
-		if n, err := strconv.Atoi(name); err == nil {
-			numbers = append(numbers, n)
-		}
-	}
-	return numbers
-}
-
-// hasEntry reports whether a NUL-separated environment holds exactly entry.
-func hasEntry(environ []byte, entry string) bool {
-	for item := range bytes.SplitSeq(environ, []byte{0}) {
-		if string(item) == entry {
-			return true
-		}
-	}
-	return false
 }
