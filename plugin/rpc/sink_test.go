@@ -1,0 +1,279 @@
+package rpc
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// taker is a TryWriter whose TryWrite takes what it is told to, and whose Write takes everything.
+type taker struct {
+	got    bytes.Buffer
+	take   func(n int) int // how many of n bytes TryWrite takes; nil means all
+	tries  int
+	writes int
+	err    error
+}
+
+func (w *taker) TryWrite(p []byte) (int, error) {
+	w.tries++
+	if w.err != nil {
+		return 0, w.err
+	}
+	n := len(p)
+	if w.take != nil {
+		n = w.take(n)
+	}
+	return w.got.Write(p[:n])
+}
+
+func (w *taker) Write(p []byte) (int, error) {
+	w.writes++
+	return w.got.Write(p)
+}
+
+func text(s string) func(dst []byte) ([]byte, error) {
+	return func(dst []byte) ([]byte, error) { return append(dst, s...), nil }
+}
+
+func mustAppend(t *testing.T, s *Sink, message string) {
+	t.Helper()
+	if _, err := s.Append(text(message)); err != nil {
+		t.Fatalf("Append: %v", err)
+	}
+}
+
+func TestSink_many_messages_leave_in_one_write(t *testing.T) {
+	w := &taker{}
+	s := NewSink(w, 0)
+	for _, m := range []string{"a", "bb", "ccc"} {
+		mustAppend(t, s, m)
+	}
+	if w.tries != 0 || s.Backlog() != 6 || s.Handed() != 0 {
+		t.Errorf("before Flush: %d writes, backlog %d, handed %d", w.tries, s.Backlog(), s.Handed())
+	}
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if w.got.String() != "abbccc" || w.tries != 1 || w.writes != 0 || s.Backlog() != 0 || s.Handed() != 6 {
+		t.Errorf("after Flush: %q in %d and %d writes, backlog %d, handed %d", w.got.String(), w.tries, w.writes, s.Backlog(), s.Handed())
+	}
+	_ = s.Flush()
+	if w.tries != 1 {
+		t.Error("an empty Flush writes")
+	}
+}
+
+func TestSink_short_writes_keep_order_and_lose_nothing(t *testing.T) {
+	w := &taker{take: func(n int) int { return rand.IntN(n + 1) }}
+	s := NewSink(w, 1<<20)
+	var want bytes.Buffer
+	for i := range 2000 {
+		message := string(wire.AppendUint(nil, uint64(i))) + ","
+		want.WriteString(message)
+		if _, err := s.AppendWait(text(message)); err != nil {
+			t.Fatal(err)
+		}
+		if i%7 == 0 {
+			_ = s.Flush()
+		}
+	}
+	if err := s.Empty(); err != nil {
+		t.Fatal(err)
+	}
+	s.Wait()
+	if !bytes.Equal(w.got.Bytes(), want.Bytes()) {
+		t.Errorf("%d bytes arrived, want %d in order", w.got.Len(), want.Len())
+	}
+	if w.writes == 0 || s.Handed() != uint64(want.Len()) {
+		t.Errorf("%d blocking writes, handed %d", w.writes, s.Handed())
+	}
+}
+
+func TestSink_failed_build_takes_its_bytes_back(t *testing.T) {
+	w := &taker{}
+	s := NewSink(w, 0)
+	mustAppend(t, s, "a")
+	broken := errors.New("broken")
+	if _, err := s.Append(func(dst []byte) ([]byte, error) { return append(dst, "xxx"...), broken }); err != broken {
+		t.Fatalf("Append = %v, want %v", err, broken)
+	}
+	mustAppend(t, s, "b")
+	_ = s.Flush()
+	if w.got.String() != "ab" || s.Handed() != 2 {
+		t.Errorf("%q arrived, handed %d", w.got.String(), s.Handed())
+	}
+}
+
+func TestSink_write_error_is_final_and_told_once(t *testing.T) {
+	broken := errors.New("broken")
+	w := &taker{err: broken}
+	s := NewSink(w, 0)
+	told := 0
+	s.failed = func(err error) {
+		if told++; err != broken {
+			t.Errorf("told %v", err)
+		}
+	}
+	mustAppend(t, s, "a")
+	for range 2 {
+		if err := s.Flush(); err != broken {
+			t.Errorf("Flush = %v, want %v", err, broken)
+		}
+	}
+	if _, err := s.Append(text("b")); err != broken {
+		t.Errorf("Append = %v, want %v", err, broken)
+	}
+	if _, err := s.AppendWait(text("b")); err != broken {
+		t.Errorf("AppendWait = %v, want %v", err, broken)
+	}
+	if err := s.Empty(); err != broken || told != 1 || s.Handed() != 0 || s.Backlog() != 0 {
+		t.Errorf("Empty = %v, told %d times, handed %d, backlog %d", err, told, s.Handed(), s.Backlog())
+	}
+}
+
+func TestSink_peer_that_does_not_read(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := net.Pipe()
+		s := NewSink(a, 10)
+		mustAppend(t, s, "0123456")
+		_ = s.Flush()
+		mustAppend(t, s, "789")
+		synctest.Wait()
+		if _, err := s.Append(text("x")); !errors.Is(err, ErrBacklog) {
+			t.Fatalf("Append over the bound = %v, want ErrBacklog", err)
+		}
+		if s.Backlog() != 10 || s.Handed() != 7 {
+			t.Errorf("backlog %d, handed %d, want 10 and 7", s.Backlog(), s.Handed())
+		}
+		waited := make(chan error)
+		go func() {
+			_, err := s.AppendWait(text("more"))
+			waited <- err
+		}()
+		synctest.Wait()
+		select {
+		case <-waited:
+			t.Fatal("AppendWait did not wait")
+		default:
+		}
+		// Room again: it goes on.
+		if _, err := b.Read(make([]byte, 7)); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-waited; err != nil {
+			t.Errorf("AppendWait = %v", err)
+		}
+		// Full again: Fail unblocks it.
+		mustAppend(t, s, "xxxxxx")
+		closed := errors.New("closed")
+		go func() {
+			_, err := s.AppendWait(text("never"))
+			waited <- err
+		}()
+		go func() { waited <- s.Empty() }()
+		synctest.Wait()
+		s.Fail(closed)
+		for range 2 {
+			if err := <-waited; err != closed {
+				t.Errorf("after Fail: %v, want %v", err, closed)
+			}
+		}
+		_ = a.Close()
+		_ = b.Close()
+		s.Wait()
+	})
+}
+
+func TestSink_append_wait_starts_a_write_that_nobody_flushed(t *testing.T) {
+	w := &taker{}
+	s := NewSink(w, 4)
+	mustAppend(t, s, "1234")
+	if _, err := s.AppendWait(text("5")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Empty(); err != nil || w.got.String() != "12345" {
+		t.Errorf("%q arrived, %v", w.got.String(), err)
+	}
+	s.Wait()
+}
+
+func TestSink_one_large_message_may_exceed_the_bound(t *testing.T) {
+	w := &taker{}
+	s := NewSink(w, 4)
+	mustAppend(t, s, "123456789")
+	_ = s.Flush()
+	if w.got.Len() != 9 {
+		t.Errorf("%d bytes arrived", w.got.Len())
+	}
+}
+
+// fixed is a call that costs nothing by itself.
+type fixed struct{ method []byte }
+
+func (f *fixed) AppendRequest(dst []byte, id uint64) []byte {
+	return append(wire.AppendRequestHead(dst, wire.Head{ID: id, Ack: true}, f.method), '}')
+}
+func (f *fixed) Retire(Reply) {}
+
+// nowhere is a TryWriter that takes everything.
+type nowhere struct{ wrote int }
+
+func (n *nowhere) Read([]byte) (int, error)       { select {} }
+func (n *nowhere) Write(p []byte) (int, error)    { n.wrote += len(p); return len(p), nil }
+func (n *nowhere) TryWrite(p []byte) (int, error) { return n.Write(p) }
+func (n *nowhere) Close() error                   { return nil }
+
+func TestConn_usual_request_makes_no_garbage_and_no_goroutine(t *testing.T) {
+	out := &nowhere{}
+	c := NewConn(out, Options{})
+	call := &fixed{method: []byte(`"tools/call"`)}
+	result := []byte(`{}`)
+	id := []byte(`7`)
+	one := func() {
+		n, err := c.Start(call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		c.Forget(n)
+		if err := c.Send(func(dst []byte) []byte { return wire.AppendResult(dst, id, result) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		one() // grows map and buffers
+	}
+	if n := testing.AllocsPerRun(200, one); n != 0 {
+		t.Errorf("a request and an answer cost %v allocations", n)
+	}
+	if c.out.drained != nil || out.wrote == 0 {
+		t.Error("a goroutine writes")
+	}
+	_ = c.Close()
+}
+
+func BenchmarkStartFlush(b *testing.B) {
+	c := NewConn(&nowhere{}, Options{})
+	call := &fixed{method: []byte(`"tools/call"`)}
+	b.ReportAllocs()
+	for b.Loop() {
+		id, err := c.Start(call)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_ = c.Flush()
+		c.Forget(id)
+	}
+	_ = c.Close()
+}
