@@ -297,6 +297,7 @@ func TestScanReadOnlyFolder(t *testing.T) {
 	if err := os.Chmod(dir, 0o555); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { os.Chmod(dir, 0o755) }) // so that it can be removed
 	if f := scanOne(t, dir, "notes_v1.0.0"); f.Verdict != Ready {
 		t.Errorf("%+v", f)
 	}
