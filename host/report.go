@@ -15,6 +15,9 @@ type (
 	PluginStatus   = slot.Status
 )
 
+// DefaultSettle is how long an upgrade watches the new version before it reports success.
+const DefaultSettle = slot.DefaultSettle
+
 // Status is the state of one running host.
 type Status struct {
 	PID        int               `json:"pid"`

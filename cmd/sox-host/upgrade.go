@@ -13,12 +13,14 @@ import (
 type rollFlags struct {
 	all, exitCode         bool
 	drainTimeout, timeout time.Duration
+	settle                time.Duration
 	req                   host.UpgradeRequest
 }
 
 func (f *rollFlags) declare(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.all, "all", false, "every plugin; they are independent of each other")
 	fs.DurationVar(&f.drainTimeout, "drain-timeout", 0, "how long calls in flight may go on in the old version (default: the plugin's setting, else 30s)")
+	fs.DurationVar(&f.settle, "settle", host.DefaultSettle, "how long the new version is watched before success is reported, with the old one kept warm; 0 reports at once")
 	fs.DurationVar(&f.timeout, "timeout", 0, "limit for everything up to the commit (default: the plugin's start timeout and 30s)")
 }
 
@@ -132,6 +134,9 @@ func (f *rollFlags) roll(ctx context.Context, c *call) error {
 	}
 	if err := c.folders(); err != nil {
 		return err
+	}
+	if f.req.SettleMS = f.settle.Milliseconds(); f.settle <= 0 {
+		f.req.SettleMS = -1 // in a request 0 is the default
 	}
 	f.req.DrainTimeoutMS, f.req.TimeoutMS = f.drainTimeout.Milliseconds(), f.timeout.Milliseconds()
 	shown := newProgress(c.stderr)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"time"
 
 	"github.com/sox-host/sox-host/host/internal/process"
@@ -70,6 +71,7 @@ type upgrade struct {
 	old      *generation // active at the start; may be nil
 	oldRef   store.Ref
 	new      *generation
+	trial    string // a dry run's own store, removed at the end
 	catalogs map[Profile]*Catalog
 }
 
@@ -84,6 +86,11 @@ func (s *Slot) Upgrade(ctx context.Context, req UpgradeRequest, progress func(St
 	defer s.work.Done()
 	err := u.run(ctx)
 	s.setOperation("")
+	if u.trial != "" {
+		if err := os.RemoveAll(u.trial); err != nil {
+			s.log.Warn("a dry run's copy was not removed", "path", u.trial, "error", err)
+		}
+	}
 	if err == nil {
 		return u.report
 	}
@@ -195,6 +202,9 @@ func (u *upgrade) untilCutover(ctx context.Context) error {
 	if u.old != nil {
 		exclusive = exclusive || u.old.ready.Capabilities.Exclusive
 	}
+	if u.req.DryRun {
+		return u.rehearse(ctx, exclusive)
+	}
 	if exclusive && u.old != nil {
 		u.vacate()
 	}
@@ -254,9 +264,6 @@ func (u *upgrade) resolve(ctx context.Context) (err error) {
 	if err := u.earlyGates(); err != nil {
 		return err
 	}
-	if u.req.DryRun {
-		u.report.Result, u.report.Exit = ResultPlanned, ExitDone
-	}
 	return nil
 }
 
@@ -308,12 +315,14 @@ func (u *upgrade) chooseFile(ctx context.Context) error {
 	}
 	u.step(StepPreflight)
 	u.report.To = file.Version.String()
-	if u.req.DryRun {
-		u.build, err = s.cfg.Home.Inspect(ctx, file)
-	} else {
-		u.step(StepStage)
-		u.build, err = s.cfg.Home.Stage(ctx, file)
+	home := s.cfg.Home
+	if u.req.DryRun { // writes nothing to the home: the copy to run lies elsewhere and is removed
+		if home, err = u.trialHome(); err != nil {
+			return u.fail(StepStage, ExitFailed, err)
+		}
 	}
+	u.step(StepStage)
+	u.build, err = home.Stage(ctx, file)
 	if err != nil {
 		exit := ExitFailed
 		var digest *store.DigestError
@@ -323,6 +332,33 @@ func (u *upgrade) chooseFile(ctx context.Context) error {
 		return u.fail(StepStage, exit, err)
 	}
 	u.report.StagedMS = u.done(StepStage, fmt.Sprintf("%.12s", u.build.SHA256))
+	return nil
+}
+
+// trialHome makes a store of its own for a dry run.
+func (u *upgrade) trialHome() (*store.Home, error) {
+	dir, err := os.MkdirTemp("", "sox-dry-run-")
+	if err != nil {
+		return nil, err
+	}
+	u.trial = dir
+	return store.OpenHome(dir)
+}
+
+// rehearse does what an upgrade would do up to the commit, and undoes it. A plugin that tolerates one
+// instance only cannot be started for it.
+func (u *upgrade) rehearse(ctx context.Context, exclusive bool) error {
+	if !exclusive {
+		err := u.prepare(ctx)
+		if u.new != nil {
+			u.new.stop(process.DefaultLadder)
+			u.new = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	u.report.Result = ResultPlanned
 	return nil
 }
 
@@ -397,7 +433,7 @@ func (u *upgrade) prepare(ctx context.Context) error {
 		return u.fail(StepGate, ExitFailed, fmt.Errorf("not healthy after it listed: %w", err))
 	}
 	u.done(StepGate, "")
-	if u.req.Restart || u.req.Adopt {
+	if u.req.Restart || u.req.Adopt || u.req.DryRun {
 		return nil
 	}
 	u.step(StepCommit)

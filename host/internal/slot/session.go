@@ -117,15 +117,7 @@ func (g *generation) openSession(ctx context.Context, s *Session) (greeting, err
 	fail := func(stage string, err error) (greeting, error) {
 		return greeting{}, &wire.HandshakeError{Plugin: g.slot.name, Version: g.build.Version.String(), Stage: stage, Err: err}
 	}
-	open := wire.SessionOpen{Session: s.ID, Client: s.ClientInfo, Context: s.Context}
-	if s.Revision != "" {
-		open.MCP = &s.Revision
-	}
-	params, err := json.Marshal(open)
-	if err != nil {
-		return fail("session.open", err)
-	}
-	if _, err := g.conn.Call(ctx, rpc.Request{Method: wire.MethodSessionOpen, Params: params}); err != nil {
+	if _, err := g.conn.Call(ctx, rpc.Request{Method: wire.MethodSessionOpen, Params: sessionOpen(s)}); err != nil {
 		return fail("session.open", err)
 	}
 	switch {
@@ -150,6 +142,19 @@ func (g *generation) openSession(ctx context.Context, s *Session) (greeting, err
 	}
 	g.sendLevel(s, hello.Capabilities)
 	return greeting{hello.Capabilities, hello.Instructions}, nil
+}
+
+// sessionOpen is the params of sox/session.open.
+func sessionOpen(s *Session) []byte {
+	open := wire.SessionOpen{Session: s.ID, Client: s.ClientInfo, Context: s.Context}
+	if s.Revision != "" {
+		open.MCP = &s.Revision
+	}
+	params, err := json.Marshal(open)
+	if err != nil { // the raw parts were cut out of valid JSON
+		return []byte("{}")
+	}
+	return params
 }
 
 // SetLogLevel tells the active generation of a legacy client's log level (raw JSON), and every later one when

@@ -154,6 +154,9 @@ func (s *Slot) Dispatch(r *Request) *rpc.Conn {
 	s.counters.calls++
 	s.sessions[r.Session.ID] = r.Session
 	g := s.active
+	if g != nil && g.opened[r.Session.ID] == nil {
+		s.openLocked(g, r.Session)
+	}
 	if g == nil || len(s.queue) > 0 || !g.usable(r.Session.ID) {
 		failed := s.enqueueLocked(r)
 		s.advanceLocked()
@@ -273,8 +276,15 @@ func (s *Slot) advanceLocked() {
 
 // openLocked opens a session on a running generation in the background and then sends what waits for it.
 func (s *Slot) openLocked(g *generation, session *Session) {
-	o := &opening{}
+	// Plain JSON-RPC has no handshake: the session's requests may follow its opening on the wire at once.
+	o := &opening{done: session.Revision == ""}
 	g.opened[session.ID] = o
+	if o.done {
+		if _, err := g.conn.Start(&unheard{method: wire.MethodSessionOpen, params: sessionOpen(session)}); err != nil {
+			o.err = err
+		}
+		return
+	}
 	// Ends with the handshake, bounded by the start timeout.
 	s.work.Go(func() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Settings.StartTimeout)
@@ -304,12 +314,12 @@ func (s *Slot) flushQueue() {
 	var refused []failureErr
 	keep := s.queue[:0]
 	for _, r := range s.queue {
+		if g.opened[r.Session.ID] == nil {
+			s.openLocked(g, r.Session)
+		}
 		o := g.opened[r.Session.ID]
 		switch {
 		case r.done.Load(): // cancelled or overdue
-		case o == nil:
-			s.openLocked(g, r.Session)
-			keep = append(keep, r)
 		case !o.done:
 			keep = append(keep, r)
 		case o.err != nil:
