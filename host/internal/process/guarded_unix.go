@@ -126,9 +126,9 @@ func (p *Process) superviseGuard() {
 	if !known {
 		guard.At = time.Now() // for String
 		p.logger.Warn("a guard ended before its plugin", "pid", p.leader.child.Pid, "exit", guard.String())
-		// The kernel killed the plugin along with its guard. Where it does not
-		// do that, end of file does.
-		p.closeConnection()
+		if !diesWithGuard {
+			p.closeConnection()
+		}
 		p.finish(Exit{Code: -1, Signal: "SIGKILL", Reason: "its guard was lost: " + guard.String()})
 	}
 	_ = p.control.conn.Close()

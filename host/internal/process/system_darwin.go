@@ -12,6 +12,9 @@ func pluginAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
+// diesWithGuard: nothing but end of file tells a plugin that its guard is lost.
+const diesWithGuard = false
+
 // guardAttributes put a guard in a session of its own.
 func guardAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true}

@@ -18,6 +18,9 @@ func pluginAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
+// diesWithGuard: the kernel kills a plugin along with its guard.
+const diesWithGuard = true
+
 // guardAttributes put a guard in a session of its own, out of reach of signals
 // to the host's group and terminal. It must outlive the host, so no parent
 // death signal.
