@@ -321,7 +321,7 @@ func TestHelpersAreUsed(t *testing.T) {
 	for role := range helpers {
 		used := strings.Contains(source.String(), `helperCommand(t, "`+role+`"`) ||
 			strings.Contains(source.String(), `crashAt(t, "`+role+`"`) ||
-			strings.Contains(source.String(), `helperVariable+"=`+role+`"`)
+			strings.Contains(source.String(), `asOrdinaryUser(t, "`+role+`"`)
 		if !used {
 			t.Errorf("nothing runs the helper %q", role)
 		}

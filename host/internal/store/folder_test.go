@@ -481,54 +481,11 @@ func TestCandidatesAreSorted(t *testing.T) {
 	}
 }
 
-// A file that its owner cannot read. Root can, so root asks as somebody else.
-func TestUnreadable(t *testing.T) {
-	if os.Geteuid() != 0 {
-		dir := newFolder(t)
-		put(t, dir, "a_v1.0.0", program, 0)
-		f := scanOne(t, dir, "a_v1.0.0")
-		if f.Verdict != Unreadable {
-			t.Errorf("%+v", f)
-		}
-		contains(t, f.Reason, "chmod u+r")
-		return
-	}
-	base, err := os.MkdirTemp("", "unreadable")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(base) })
-	path := put(t, base, "a_v1.0.0", program, 0)
-	for _, name := range []string{base, path} {
-		if err := os.Chown(name, 12345, 12345); err != nil {
-			t.Fatal(err)
-		}
-	}
-	binary := put(t, base, "test", string(readAll(t, must(os.Executable()))), 0o755)
-	command := exec.Command(binary)
-	command.Dir = base
-	command.Env = append(os.Environ(), helperVariable+"=scan")
-	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12345}}
-	output, err := command.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, output)
-	}
-	contains(t, string(output), "a_v1.0.0 unreadable permission denied: run: chmod u+r")
-}
-
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
 	}
 	return value
-}
-
-func init() {
-	helpers["scan"] = func() {
-		for _, f := range must(Scan(".")).Files {
-			os.Stdout.WriteString(filepath.Base(f.Path) + " " + string(f.Verdict) + " " + f.Reason + "\n")
-		}
-	}
 }
 
 func TestWrongSystemNamesBoth(t *testing.T) {

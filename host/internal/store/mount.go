@@ -8,13 +8,11 @@ import (
 	"path/filepath"
 )
 
-// checkRunnable fails when the store, or where it would be created, is on a file
-// system that runs no programs. The kernel would say "permission denied" at the
-// launch, after everything else went well.
-func (h *Home) checkRunnable(kind Kind) error {
-	if kind != Binary {
-		return nil
-	}
+// checkStore fails where staging or the launch after it would: when the store, or
+// the folder it would be created in, cannot be written, or lies on a file system
+// that runs no programs. For the latter the kernel would say "permission denied"
+// at the launch, after everything else went well.
+func (h *Home) checkStore(kind Kind) error {
 	path := h.path(storeFolder)
 	for {
 		_, err := os.Stat(path)
@@ -26,6 +24,12 @@ func (h *Home) checkRunnable(kind Kind) error {
 			return folderOpenError(path, err)
 		}
 		path = parent
+	}
+	if err := mayCreateIn(path); err != nil {
+		return fmt.Errorf("cannot write in %s: %w: choose another home with --home or SOX_HOME", path, err)
+	}
+	if kind != Binary {
+		return nil
 	}
 	noexec, err := mountedNoexec(path)
 	if err != nil {

@@ -10,3 +10,7 @@ func mountedNoexec(path string) (bool, error) {
 	}
 	return stat.Flags&unix.ST_NOEXEC != 0, nil
 }
+
+// mayCreateIn asks the kernel whether this process could create files in a folder,
+// read-only mounts included.
+func mayCreateIn(path string) error { return unix.Access(path, unix.W_OK|unix.X_OK) }

@@ -60,7 +60,7 @@ func (e *StageError) Unwrap() error { return e.Err }
 // DigestError: bytes that are not the expected ones.
 type DigestError struct {
 	Path      string // the file with the bytes
-	Source    string // where Want comes from: a sidecar's path, "store" or "pin"
+	Source    string // where Want comes from: a sidecar's path, or the store
 	Want, Got string // hex sha256
 	Fix       string
 }
@@ -87,7 +87,7 @@ func (h *Home) stage(ctx context.Context, f File) (Build, error) {
 		return Build{}, err
 	}
 	defer source.Close()
-	if err := h.checkRunnable(f.Kind); err != nil {
+	if err := h.checkStore(f.Kind); err != nil {
 		return Build{}, err
 	}
 	store, err := h.ensure(storeFolder)
@@ -158,7 +158,7 @@ func (h *Home) inspect(ctx context.Context, f File) (Build, error) {
 		return Build{}, err
 	}
 	defer source.Close()
-	if err := h.checkRunnable(f.Kind); err != nil {
+	if err := h.checkStore(f.Kind); err != nil {
 		return Build{}, err
 	}
 	if err := checkFolder(h.path(storeFolder), false); err != nil && !errors.Is(err, fs.ErrNotExist) {
