@@ -102,6 +102,8 @@ func (k *call) execute() {
 	select {
 	case <-k.session.opened:
 	case <-k.ctx.Done():
+		k.finish(nil, k.c.srv.p.interrupted(k.method, context.Cause(k.ctx), false))
+		return
 	}
 	if !k.begin() {
 		return
@@ -168,10 +170,15 @@ func (k *call) finish(result json.RawMessage, fault *wire.Error) {
 	k.mu.Lock()
 	first := !k.answered
 	k.answered = true
+	if first {
+		// Whoever answers is waited for: the handler's goroutine may end before the one that answers in its place, and the farewell must come last.
+		k.c.hold()
+	}
 	k.mu.Unlock()
 	if !first {
 		return
 	}
+	defer k.c.done()
 	k.unhook()
 	k.c.forget(k)
 	cause := context.Cause(k.ctx)

@@ -35,6 +35,7 @@ type server struct {
 	gate    *gate
 	started time.Time
 
+	shared   bool          // several connections at a time
 	stopping chan struct{} // closed when the host asked for shutdown
 	retirer  *Retirer      // told of work; nil when the plugin does not retire
 	stopOnce sync.Once
@@ -60,8 +61,9 @@ func newServer(p *Plugin) *server {
 	return srv
 }
 
-// finish ends what the run itself has started.
+// finish ends what the run itself has started, and runs the author's hooks unless they have been run before the farewell.
 func (srv *server) finish() {
+	srv.shutdownHooks(endGrace)
 	if srv.retirer != nil {
 		srv.retirer.Stop()
 	}
@@ -111,6 +113,7 @@ type conn struct {
 	direct bool            // plain MCP over lines: started by hand
 	ctx    context.Context // parent of every session; ends with the connection
 	cancel context.CancelCauseFunc
+	host   *Session // carries the host's own requests; no client, and no hooks
 
 	sent     atomic.Uint64 // bytes appended
 	watching atomic.Bool   // a watch over the reader of our output is armed
@@ -138,6 +141,8 @@ func (srv *server) serve(ctx context.Context, rw io.ReadWriteCloser, direct bool
 	// A signal must not cut handlers short: they get their grace from stop.
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer c.cancel(ErrDisconnected)
+	c.host = &Session{c: c, id: c.id, ctx: c.ctx, opened: make(chan struct{})}
+	close(c.host.opened)
 	c.rpc = rpc.NewConn(rw, rpc.Options{BacklogBytes: max(0, srv.limits.OutputBytes), Serve: c.serve})
 
 	ready, err := json.Marshal(p.ready())
@@ -204,7 +209,9 @@ func (c *conn) stop(read <-chan error, patient bool) {
 	c.cancel(ErrShuttingDown) // what still runs is answered now
 	c.closeSessions(ReasonClosed)
 	c.wait(endGrace, nil)
-	c.srv.shutdownHooks(farewellTime)
+	if !c.srv.shared {
+		c.srv.shutdownHooks(farewellTime)
+	}
 
 	_ = c.notify(0, wire.MethodBye, nil) // best effort: a host that is gone needs no farewell
 	closer := time.AfterFunc(farewellTime, func() { c.rpc.Close() })
@@ -353,11 +360,7 @@ func (c *conn) route(k *call) *wire.Error {
 	if k.method == wire.MethodSessionOpen {
 		return c.openSession(k)
 	}
-	s, fault := c.session(k.env.Session())
-	if fault != nil {
-		return fault
-	}
-	k.session = s
+	k.session = c.host
 	switch k.method {
 	case wire.MethodHealth:
 		k.run = c.srv.health
@@ -373,7 +376,12 @@ func (c *conn) route(k *call) *wire.Error {
 			return nil
 		}
 	}
-	if wire.IsMCPMethod(k.method) && s.serving() {
+	s, fault := c.session(k.env.Session())
+	if fault != nil {
+		return fault
+	}
+	k.session = s
+	if wire.IsMCPMethod(k.method) && s.adapts {
 		k.gated = !controlMethod(k.method)
 		k.standing = k.method == "subscriptions/listen"
 		if k.method == "initialize" {
@@ -450,11 +458,16 @@ func (c *conn) ended(k *call) {
 	c.done()
 }
 
+// hold makes wait wait until done.
+func (c *conn) hold() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.live++
+}
+
 // spawn runs f on a goroutine that wait joins.
 func (c *conn) spawn(f func()) {
-	c.mu.Lock()
-	c.live++
-	c.mu.Unlock()
+	c.hold()
 	go func() {
 		defer c.done()
 		f()

@@ -13,6 +13,7 @@ import (
 // the plugin's limits. A connection alone keeps nothing alive.
 func ServeListener(ctx context.Context, p *Plugin, l net.Listener) error {
 	srv := newServer(p)
+	srv.shared = true
 	defer srv.finish()
 	var conns sync.WaitGroup
 	defer conns.Wait()

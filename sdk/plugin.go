@@ -144,8 +144,8 @@ func (p *Plugin) OnSessionClose(hook func(*Session, CloseReason)) {
 	p.closeHooks = append(p.closeHooks, hook)
 }
 
-// OnShutdown adds a hook that runs once when the plugin is told to stop, after the last request has been answered. Its context ends with the time
-// that is left.
+// OnShutdown adds a hook that runs once when the plugin ends, after the last request: told to stop, or left by its host. Its context ends with the
+// time there is, some hundred milliseconds.
 func (p *Plugin) OnShutdown(hook func(context.Context)) {
 	p.registering("OnShutdown")
 	p.stopHooks = append(p.stopHooks, hook)

@@ -308,9 +308,6 @@ func (s *Session) deliver(env wire.Envelope) {
 	s.mcp.Deliver(&env)
 }
 
-// serving reports whether MCP requests of this session can be answered.
-func (s *Session) serving() bool { return s.adapts }
-
 // introduce remembers what a client says about itself in initialize, for sessions that no host opened.
 func (s *Session) introduce(params []byte) {
 	s.mu.Lock()

@@ -35,7 +35,7 @@ const patience = 10 * time.Second
 // Host plays the host to one plugin. Its methods fail the test when the plugin breaks the protocol. Safe for concurrent use.
 type Host struct {
 	t      testing.TB
-	conn   net.Conn
+	conn   io.ReadWriteCloser
 	ended  chan struct{} // closed when ServeConn has returned
 	read   chan struct{} // closed when the plugin's output has ended
 	err    error         // of ServeConn; set before ended is closed
@@ -60,16 +60,37 @@ func Start(t testing.TB, p *sdk.Plugin) *Host {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
-	h := &Host{t: t, conn: ours, ended: make(chan struct{}), read: make(chan struct{}), news: make(chan struct{}), cancel: cancel}
+	h := newHost(t, ours)
+	h.cancel = cancel
 	go func() { // ends when the connection does; Cleanup joins it
 		defer close(h.ended)
 		h.err = p.ServeConn(ctx, theirs)
 	}()
-	go h.collect() // likewise
 	t.Cleanup(func() {
 		h.conn.Close()
 		cancel()
 		<-h.ended
+	})
+	return h
+}
+
+// Attach plays the host over a connection to a plugin that runs elsewhere, for example in a process of its own. The Host closes it at the end of
+// the test. Ended then waits for the end of the connection.
+func Attach(t testing.TB, conn io.ReadWriteCloser) *Host {
+	t.Helper()
+	h := newHost(t, conn)
+	go func() { // ends when the connection does
+		<-h.read
+		close(h.ended)
+	}()
+	return h
+}
+
+func newHost(t testing.TB, conn io.ReadWriteCloser) *Host {
+	h := &Host{t: t, conn: conn, ended: make(chan struct{}), read: make(chan struct{}), news: make(chan struct{}), cancel: func() {}}
+	go h.collect() // ends when the connection does; Cleanup joins it
+	t.Cleanup(func() {
+		h.conn.Close()
 		<-h.read
 	})
 	return h
@@ -187,7 +208,7 @@ func (f Frame) Answers(id uint64) bool {
 	return f.Kind == wire.Response && string(f.ID()) == fmt.Sprint(id)
 }
 
-// Close ends the connection from the host's side and returns what ServeConn returned.
+// Close ends the connection from the host's side and returns what ServeConn returned, if this Host started it.
 func (h *Host) Close() error {
 	h.t.Helper()
 	h.conn.Close()
