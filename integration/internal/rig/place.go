@@ -1,0 +1,253 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sox-host/sox-host/integration/internal/stamp"
+)
+
+// Patience is how long anything may take before a test gives up on it. It is a safety net and not an expectation: what is waited for takes
+// milliseconds, except on a machine that does ten other things.
+const Patience = 90 * time.Second
+
+// tagVariable marks every process of one Place. Its prefix is one of those that plugins inherit.
+const tagVariable = "XDG_SOX_TEST"
+
+// Place is one user's home, with a plugins folder and everything sox-host keeps, for one test. Several hosts can run in it.
+type Place struct {
+	Home    string // HOME; sox-host's own folder is Home/.sox
+	Plugins string // the plugins folder
+	t       testing.TB
+	tag     string
+	env     []string // more variables for hosts and commands
+}
+
+// NewPlace makes an empty one. Its path is short, so that sockets fit. It is removed with the test, after what still runs in it was found and ended.
+func NewPlace(t testing.TB) *Place {
+	t.Helper()
+	home, err := os.MkdirTemp("", "sx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Place{Home: home, Plugins: filepath.Join(home, ".sox", "plugins"), t: t, tag: rand.Text()}
+	if err := os.MkdirAll(p.Plugins, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.expectNoProcesses("the test")
+		if err := os.RemoveAll(home); err != nil {
+			t.Errorf("remove the place: %v", err)
+		}
+	})
+	return p
+}
+
+// Setenv adds a variable to the environment of hosts and commands started from now on.
+func (p *Place) Setenv(name, value string) { p.env = append(p.env, name+"="+value) }
+
+// environ is what an MCP client gives to the servers it starts, and little else.
+func (p *Place) environ() []string {
+	return append([]string{
+		"HOME=" + p.Home, "PATH=" + os.Getenv("PATH"), "USER=" + os.Getenv("USER"), "SHELL=/bin/sh", "TERM=dumb",
+		tagVariable + "=" + p.tag,
+		"GORACE=halt_on_error=1 exitcode=66",
+	}, p.env...)
+}
+
+// File is the path of a plugin's file in the plugins folder.
+func (p *Place) File(name, version string) string {
+	return filepath.Join(p.Plugins, name+"_v"+version)
+}
+
+// Kit drops a kit into the plugins folder, as NAME_vVERSION.
+func (p *Place) Kit(name, version string, o stamp.Options) {
+	p.t.Helper()
+	o.Name, o.Version = name, version
+	if err := programs.kitBuild(p.File(name, version), o); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Example drops an example into the plugins folder.
+func (p *Place) Example(name, version string) {
+	p.t.Helper()
+	built, err := programs.Example(name, version)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.Copy(built, p.File(name, version))
+}
+
+// Copy copies a program.
+func (p *Place) Copy(src, dst string) {
+	p.t.Helper()
+	body, err := os.ReadFile(src)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := stamp.WriteProgram(dst, body); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Program builds a program of the module.
+func (p *Place) Program(pkg string) string {
+	p.t.Helper()
+	path, err := programs.Program(pkg)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return path
+}
+
+// HostProgram is the path of sox-host.
+func (p *Place) HostProgram() string {
+	p.t.Helper()
+	path, err := programs.Host()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return path
+}
+
+// Environ is the environment of this place, for programs that a test starts itself.
+func (p *Place) Environ() []string { return p.environ() }
+
+// Settings writes NAME.json.
+func (p *Place) Settings(name string, settings any) {
+	p.t.Helper()
+	raw, err := json.Marshal(settings)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.Write(filepath.Join(p.Plugins, name+".json"), string(raw))
+}
+
+// Write writes a file, under Home unless the path is absolute.
+func (p *Place) Write(path, text string) string {
+	p.t.Helper()
+	path = p.Path(path)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	return path
+}
+
+// Path is a path under Home.
+func (p *Place) Path(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(p.Home, path)
+}
+
+// Lines are the lines of a file, none if it does not exist.
+func (p *Place) Lines(path string) []string {
+	p.t.Helper()
+	raw, err := os.ReadFile(p.Path(path))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		p.t.Fatal(err)
+	}
+	return strings.FieldsFunc(string(raw), func(r rune) bool { return r == '\n' })
+}
+
+// Output is what a command said and how it ended.
+type Output struct {
+	Code   int
+	Stdout string
+	Stderr string
+}
+
+func (o Output) String() string { return o.Stdout + o.Stderr }
+
+// Command runs sox-host with a command, to its end.
+func (p *Place) Command(args ...string) Output {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.HostProgram(), args...)
+	cmd.Env, cmd.Dir = p.environ(), p.Home
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = Patience
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		p.t.Errorf("sox-host %s: %v", strings.Join(args, " "), err)
+	}
+	return Output{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// MustCommand is Command for what has to succeed.
+func (p *Place) MustCommand(args ...string) Output {
+	p.t.Helper()
+	out := p.Command(args...)
+	if out.Code != 0 {
+		p.t.Fatalf("sox-host %s: exit code %d\n%s", strings.Join(args, " "), out.Code, out)
+	}
+	return out
+}
+
+// JSON runs a command with --json and decodes its result.
+func JSON[T any](p *Place, args ...string) (T, Output) {
+	p.t.Helper()
+	out := p.Command(append(args, "--json")...)
+	var v T
+	if err := json.Unmarshal([]byte(out.Stdout), &v); err != nil {
+		p.t.Errorf("sox-host %s --json: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return v, out
+}
+
+// Processes are those that were started in this place and still run.
+func (p *Place) Processes() []Process { return tagged(tagVariable + "=" + p.tag) }
+
+// expectNoProcesses waits for the last process of the place to end, and ends those that do not.
+func (p *Place) expectNoProcesses(after string) {
+	p.t.Helper()
+	if p.await("no process left", func() bool { return len(p.Processes()) == 0 }, exitBound) {
+		return
+	}
+	for _, left := range p.Processes() {
+		p.t.Errorf("after %s there is still %s", after, left)
+		left.kill()
+	}
+	p.await("killed processes gone", func() bool { return len(p.Processes()) == 0 }, exitBound)
+}
+
+// exitBound is how long processes may take to go once they should. A host promises 2 s; a machine with two busy cores needs more to keep it.
+const exitBound = 20 * time.Second
+
+// Await waits until something outside of the client's sight is true, such as the content of a file.
+func (p *Place) Await(what string, true func() bool) {
+	p.t.Helper()
+	if !p.await(what, true, Patience) {
+		p.t.Fatalf("waited in vain: %s", what)
+	}
+}
+
+func (p *Place) await(_ string, true func() bool, bound time.Duration) bool {
+	deadline := time.NewTimer(bound)
+	defer deadline.Stop()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for !true() {
+		select {
+		case <-poll.C:
+		case <-deadline.C:
+			return true()
+		}
+	}
+	return true()
+}
