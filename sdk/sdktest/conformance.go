@@ -152,7 +152,7 @@ func (c *conformance) sessions(t *testing.T) {
 func (c *conformance) initialize(t *testing.T) {
 	h := Start(t, c.p)
 	for _, revision := range h.Ready().MCP {
-		s := h.openOnly(MCP(revision))
+		s := h.OpenRaw(MCP(revision))
 		if revision < modern {
 			raw, err := s.initialize()
 			var got struct {

@@ -135,6 +135,12 @@ func (h *Host) Wait(what string, match func(Frame) bool) Frame {
 	return f
 }
 
+// Next is Wait for callers that handle the end: ok is false when the connection ended, or nothing came, before such a frame.
+func (h *Host) Next(match func(Frame) bool) (f Frame, ok bool) {
+	f, err := h.wait(match)
+	return f, err == nil
+}
+
 func (h *Host) wait(match func(Frame) bool) (Frame, error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -275,7 +281,7 @@ func mustJSON(v any) json.RawMessage {
 // Open opens a session; without MCP it speaks plain JSON-RPC.
 func (h *Host) Open(opts ...SessionOption) *Session {
 	h.t.Helper()
-	s := h.openOnly(opts...)
+	s := h.OpenRaw(opts...)
 	if s.revision != "" && s.revision < modern {
 		if _, err := s.initialize(); err != nil {
 			h.t.Fatalf("initialize: %v", err)
@@ -285,8 +291,8 @@ func (h *Host) Open(opts ...SessionOption) *Session {
 	return s
 }
 
-// openOnly is Open without initialize.
-func (h *Host) openOnly(opts ...SessionOption) *Session {
+// OpenRaw is Open without initialize.
+func (h *Host) OpenRaw(opts ...SessionOption) *Session {
 	h.t.Helper()
 	h.mu.Lock()
 	h.session++
