@@ -13,10 +13,10 @@ import (
 )
 
 var (
-	// heldChild exits at once and leaves a child that holds its output and
-	// shows no sign of whose it is.
-	heldChild = registerChild("held", func([]string) {
-		leave(&exec.Cmd{Stdout: os.Stdout, Stderr: os.Stderr, Env: []string{}}, "setsid")
+	// heldChild exits at once and leaves a child that holds its output and has
+	// no environment. Its argument puts that in a session of its own.
+	heldChild = registerChild("held", func(args []string) {
+		leave(&exec.Cmd{Stdout: os.Stdout, Stderr: os.Stderr, Env: []string{}}, args[0])
 		fmt.Println("last words")
 	}, sleepChild)
 	// hostChild is a host; see its body.

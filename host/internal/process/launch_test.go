@@ -146,20 +146,43 @@ func TestProcessOutlivesTheContextOfItsStart(t *testing.T) {
 
 func TestProcessOutlivesThreadsOfOtherGoroutines(t *testing.T) {
 	s := newSpawner(t, "direct")
-	p, _ := start(t, s, Spec{}, echoChild)
-	for range 100 {
-		var threads sync.WaitGroup
-		for range 4 {
-			// Ends locked, and takes its thread along.
-			threads.Go(runtime.LockOSThread)
+	// Forked only, not supervised: a supervisor would sit on a thread, maybe
+	// the one in question, and keep it alive.
+	var plugins []*os.Process
+	for range 8 {
+		plugin, err := s.fork(t.Context(), func() (*os.Process, error) {
+			return os.StartProcess("/bin/sleep", []string{"sleep", "60"}, &os.ProcAttr{Sys: pluginAttributes()})
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
+		plugins = append(plugins, plugin)
+	}
+	// More goroutines at once than there are threads, each locked: whichever
+	// thread has forked is among those that end with them, unless it is kept
+	// for that.
+	for range 20 {
+		var locked, threads sync.WaitGroup
+		end := make(chan struct{})
+		for range 64 {
+			locked.Add(1)
+			threads.Go(func() {
+				runtime.LockOSThread()
+				locked.Done()
+				<-end
+			})
+		}
+		locked.Wait()
+		close(end)
 		threads.Wait()
 	}
-	checkEcho(t, p.Conn(), p.Conn())
-	select {
-	case <-p.Exited():
-		t.Error(p.Exit())
-	default:
+	for _, plugin := range plugins {
+		// If it is dead already, this changes nothing.
+		_ = plugin.Signal(syscall.SIGTERM)
+		state, err := plugin.Wait()
+		if err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+			t.Errorf("a plugin ended before it was told to: %v, %v", state, err)
+		}
 	}
 }
 

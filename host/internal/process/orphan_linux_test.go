@@ -186,7 +186,7 @@ func TestGrandchildHoldingTheOutputDelaysNothing(t *testing.T) {
 	// nothing shows whose the grandchild is: it stays, and so does its end of
 	// the pipe.
 	s := newSpawner(t, "direct")
-	p, log := start(t, s, Spec{}, heldChild)
+	p, log := start(t, s, Spec{}, heldChild, "setsid")
 	await(t, "exit", p.Exited())
 	watches := watchPids(t, pidsIn(log.until(t, "last words")))
 	p.Stop(Ladder{Close: patience})
@@ -195,6 +195,19 @@ func TestGrandchildHoldingTheOutputDelaysNothing(t *testing.T) {
 	}
 	_ = unix.PidfdSendSignal(watches[0].fd, unix.SIGKILL, nil, 0)
 	awaitGone(t, watches)
+}
+
+func TestExitOfThePluginEndsItsGroup(t *testing.T) {
+	// The group is all that shows whose this grandchild is.
+	inModes(t, func(t *testing.T, s *Spawner) {
+		p, log := start(t, s, Spec{}, heldChild, "")
+		await(t, "exit", p.Exited())
+		pids := pidsIn(log.until(t, "last words"))
+		p.Stop(Ladder{Close: patience})
+		if stat, ok := readStat(pids[0]); ok && stat.state != 'Z' && stat.group == p.Pid() {
+			t.Errorf("process %d is still there", pids[0])
+		}
+	})
 }
 
 func TestGuardKilled(t *testing.T) {
