@@ -256,20 +256,3 @@ type SessionOpen struct {
 type SessionClose struct {
 	Session uint64 `json:"session"`
 }
-
-// Health is the result of sox/health. An error answer, or none in time, counts as not healthy.
-type Health struct {
-	OK     bool   `json:"ok"`
-	Detail string `json:"detail,omitempty"` // one sentence for status, when not OK
-}
-
-// Snapshot is the result of sox/snapshot.
-type Snapshot struct {
-	State json.RawMessage `json:"state"` // any JSON; only the plugin reads it
-}
-
-// Restore is the params of sox/restore.
-type Restore struct {
-	State   json.RawMessage `json:"state"`   // as the snapshot gave it
-	Version string          `json:"version"` // version that made the snapshot
-}
