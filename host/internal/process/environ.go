@@ -26,7 +26,7 @@ var withheld = []string{
 const ownPrefix = "SOX_PLUGIN_"
 
 // Environ builds a child's environment. From host, the host's own environment
-// as os.Environ returns it, it takes what DESIGN §9 lists and what allow names;
+// as os.Environ returns it, it takes the inherited ones and what allow names;
 // a name in allow may end in a star. Variables that preload code or steer a
 // runtime (LD_*, NODE_OPTIONS, ...) pass only if allow names them, not by "*".
 // Then set is merged in and wins; an empty value stays an empty value. The
