@@ -1,30 +1,43 @@
 package rpc
 
 import (
+	"errors"
+
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// Start mints an id, appends the request and remembers the call. It does not flush. An error means that
-// the call was not sent and will not be retired: ErrClosed or the reason the connection ended, ErrBacklog,
-// or a wire.FrameSizeError.
+// Start mints an id, appends the request and remembers the call. It flushes only a large backlog. An error
+// means that the call was not sent and will not be retired: ErrClosed or the reason the connection ended,
+// ErrBacklog, or a wire.FrameSizeError.
 func (c *Conn) Start(call Call) (id uint64, err error) {
+	id, large, err := c.start(call)
+	if errors.Is(err, ErrBacklog) && c.out.Flush() == nil { // perhaps nobody has flushed yet
+		id, large, err = c.start(call)
+	}
+	if large {
+		_ = c.out.Flush() // an error ends the connection
+	}
+	return id, err
+}
+
+func (c *Conn) start(call Call) (id uint64, large bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed != nil {
-		return 0, c.closed
+		return 0, false, c.closed
 	}
 	id = c.nextID + 1
-	end, err := c.out.Append(func(dst []byte) ([]byte, error) {
+	end, large, err := c.out.append(func(dst []byte) ([]byte, error) {
 		dst, start := wire.BeginFrame(dst)
 		dst = call.AppendRequest(dst, id)
 		return dst, wire.SealFrame(dst, start, c.opts.MaxFrameBytes)
 	})
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	c.nextID = id
 	c.pending[id] = pending{call: call, end: end}
-	return id, nil
+	return id, large, nil
 }
 
 // Forget drops an open call: it will not be retired, and a late answer is ignored. It reports whether the

@@ -8,11 +8,19 @@ import (
 )
 
 // DefaultBacklogBytes bounds what a Sink holds for a peer that does not read: 4 MiB, on top of what the
-// kernel's buffers take (about 200 KiB for a Unix socket).
+// kernel's buffers take (200 KiB to 4 MiB for a Unix socket).
 const DefaultBacklogBytes = 4 << 20
 
-// keepSinkBytes is the largest buffer an idle Sink keeps: one burst of small messages, not one rare big one.
-const keepSinkBytes = 256 << 10
+const (
+	// flushAtBytes is how much is gathered before a write is made without waiting for Flush: 128 KiB. A Unix
+	// socket takes at least 200 KiB at once, and a peer that has something to read need not wait for the rest.
+	flushAtBytes = 128 << 10
+	// keepSinkBytes is the largest buffer that an idle Sink keeps whatever it was used for, and
+	// keepLargeBytes the largest that it keeps after a write that needed it: a stream of messages of 1 MiB
+	// reuses two buffers, and a single one is forgotten with the next small message.
+	keepSinkBytes  = 256 << 10
+	keepLargeBytes = 2 << 20
+)
 
 // ErrBacklog reports that the peer does not read and the Sink's bound is reached. Nothing was appended.
 var ErrBacklog = errors.New("the peer does not read: its backlog is full")
@@ -58,18 +66,31 @@ func NewSink(w io.Writer, limit int) *Sink {
 }
 
 // Append lets build append one message to the backlog and returns the number of bytes ever appended with
-// it. build runs under the sink's lock: it must only append. ErrBacklog means full; any error of build is
-// returned and takes its bytes back.
+// it. build runs under the sink's lock, perhaps twice: it must only append. ErrBacklog means full; any error
+// of build is returned and takes its bytes back. A large backlog is flushed.
 func (s *Sink) Append(build func(dst []byte) ([]byte, error)) (end uint64, err error) {
+	end, large, err := s.append(build)
+	if errors.Is(err, ErrBacklog) && s.Flush() == nil { // perhaps nobody has flushed yet
+		end, large, err = s.append(build)
+	}
+	if large {
+		_ = s.Flush() // an error is the next caller's
+	}
+	return end, err
+}
+
+// append is Append without any writing. large asks for a Flush.
+func (s *Sink) append(build func(dst []byte) ([]byte, error)) (end uint64, large bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.buf)+s.taken >= s.limit {
 		if s.err != nil {
-			return 0, s.err
+			return 0, false, s.err
 		}
-		return 0, ErrBacklog
+		return 0, false, ErrBacklog
 	}
-	return s.appendLocked(build)
+	end, err = s.appendLocked(build)
+	return end, len(s.buf) >= flushAtBytes && !s.writing, err
 }
 
 // AppendWait is Append that waits for room instead of returning ErrBacklog.
@@ -151,7 +172,7 @@ func (s *Sink) wroteLocked(n int, err error) (first bool) {
 // returnLocked ends the present writer's turn and keeps its buffer for the next.
 func (s *Sink) returnLocked(out []byte) {
 	s.writing, s.taken = false, 0
-	if cap(out) <= keepSinkBytes {
+	if cap(out) <= keepSinkBytes || cap(out) <= keepLargeBytes && len(out) > cap(out)/2 {
 		s.spare = out[:0]
 	}
 	if s.err != nil {

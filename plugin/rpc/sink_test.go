@@ -203,6 +203,64 @@ func TestSink_append_wait_starts_a_write_that_nobody_flushed(t *testing.T) {
 	s.Wait()
 }
 
+func TestSink_burst_that_nobody_flushes_is_no_backlog(t *testing.T) {
+	w := &taker{}
+	s := NewSink(w, 1<<20)
+	message := string(make([]byte, 60<<10))
+	for range 100 { // six times the bound, and the stream takes it all
+		mustAppend(t, s, message)
+	}
+	if got := w.got.Len() + s.Backlog(); got != 100*len(message) || s.Backlog() >= flushAtBytes {
+		t.Errorf("%d bytes arrived, %d wait", w.got.Len(), s.Backlog())
+	}
+	small := NewSink(w, 10)
+	for range 5 {
+		mustAppend(t, small, "0123456789")
+	}
+	if small.Backlog() > 10 {
+		t.Errorf("%d bytes wait at a bound of 10", small.Backlog())
+	}
+}
+
+func TestConn_burst_that_nobody_flushes_is_no_backlog(t *testing.T) {
+	out := &nowhere{}
+	c := NewConn(out, Options{BacklogBytes: 1000})
+	for range 100 {
+		call := newRecord("m")
+		call.padding = 300
+		mustStart(t, c, call)
+	}
+	if c.Backlog() > 1500 || out.wrote < 30_000 {
+		t.Errorf("%d bytes wait, %d arrived", c.Backlog(), out.wrote)
+	}
+	_ = c.Close()
+}
+
+func TestSink_large_messages_reuse_their_buffers(t *testing.T) {
+	w := &nowhere{}
+	s := NewSink(w, 0)
+	large := make([]byte, 1<<20)
+	build := func(dst []byte) ([]byte, error) { return append(dst, large...), nil }
+	send := func() {
+		if _, err := s.Append(build); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.Flush()
+	}
+	send()
+	send()
+	if n := testing.AllocsPerRun(20, send); n != 0 {
+		t.Errorf("a message of 1 MiB costs %v allocations", n)
+	}
+	for range 2 {
+		mustAppend(t, s, "small")
+		_ = s.Flush()
+	}
+	if held := cap(s.buf) + cap(s.spare); held > keepSinkBytes {
+		t.Errorf("an idle sink holds %d bytes", held)
+	}
+}
+
 func TestSink_one_large_message_may_exceed_the_bound(t *testing.T) {
 	w := &taker{}
 	s := NewSink(w, 4)

@@ -3,7 +3,9 @@
 package rpc
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -239,20 +241,28 @@ func TestSocket_killed_peer_is_read_to_its_end(t *testing.T) {
 }
 
 func BenchmarkSocket_round_trip(b *testing.B) {
-	x, y := socketpair(b)
-	host := NewConn(x, Options{})
-	plugin := NewConn(y, Options{Serve: func(c *Conn, env *wire.Envelope) {
-		_ = c.Send(func(dst []byte) []byte { return wire.AppendResult(dst, env.ID(), []byte(`{}`)) })
-	}})
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = host.Run() })
-	wg.Go(func() { _ = plugin.Run() })
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := host.Call(b.Context(), Request{Method: "m"}); err != nil {
-			b.Fatal(err)
-		}
+	for _, size := range []int{100, 60 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
+			x, y := socketpair(b)
+			host := NewConn(x, Options{})
+			plugin := NewConn(y, Options{Serve: func(c *Conn, env *wire.Envelope) {
+				_ = c.Send(func(dst []byte) []byte { return wire.AppendResult(dst, env.ID(), env.Params()) })
+			}})
+			var wg sync.WaitGroup
+			wg.Go(func() { _ = host.Run() })
+			wg.Go(func() { _ = plugin.Run() })
+			params := bytes.Repeat([]byte("x"), size)
+			params[0], params[size-1] = '"', '"'
+			params = append(append([]byte("["), params...), ']')
+			b.SetBytes(int64(2 * size))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := host.Call(b.Context(), Request{Method: "m", Params: params}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			_ = host.Close()
+			wg.Wait()
+		})
 	}
-	_ = host.Close()
-	wg.Wait()
 }
