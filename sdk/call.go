@@ -89,7 +89,12 @@ func (k *call) watch() {
 		if k.gated && k.c.srv.gate.leave(k) {
 			defer k.c.ended(k) // it never gets a goroutine of its own
 		}
-		k.finish(nil, k.c.srv.p.interrupted(k.method, context.Cause(k.ctx), started))
+		if cause := context.Cause(k.ctx); k.standing && errors.Is(cause, ErrShuttingDown) {
+			// MCP, Subscriptions: a server that ends a subscription answers the request that began it.
+			k.finish(fmt.Appendf(nil, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":%s}}`, k.env.ID()), nil)
+		} else {
+			k.finish(nil, k.c.srv.p.interrupted(k.method, cause, started))
+		}
 	})
 }
 

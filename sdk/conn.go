@@ -113,6 +113,7 @@ type conn struct {
 	direct bool            // plain MCP over lines: started by hand
 	ctx    context.Context // parent of every session; ends with the connection
 	cancel context.CancelCauseFunc
+	opened int      // sessions ever opened; used by the reader's goroutine only
 	host   *Session // carries the host's own requests; no client, and no hooks
 
 	sent     atomic.Uint64 // bytes appended

@@ -166,27 +166,24 @@ type Request struct {
 type input[T any] struct {
 	name   string
 	schema *jsonschema.Schema   // nil: T takes anything
-	check  *jsonschema.Resolved // of schema
-	custom bool                 // schema came from the author: it is applied before T is filled
+	check  *jsonschema.Resolved // of the author's schema, which is applied before T is filled; nil for a derived one
+	shape  *shape               // of a derived schema
 }
 
 // newInput derives the schema of T, or takes the author's. It panics when there is none, which only a change of the program can mend.
 func newInput[T any](name string, custom json.RawMessage) *input[T] {
-	in := &input[T]{name: name, custom: custom != nil}
-	if in.custom {
-		in.schema = new(jsonschema.Schema)
-		if err := json.Unmarshal(custom, in.schema); err != nil {
-			panic(fmt.Sprintf("sdk: input schema of %q: %v", name, err))
-		}
-	} else {
+	in := &input[T]{name: name}
+	if custom == nil {
 		schema, err := schemaOf[T]()
 		if err != nil {
 			panic(fmt.Sprintf("sdk: no input schema can be derived for %q (give one with InputSchema): %v", name, err))
 		}
-		in.schema = schema
-	}
-	if in.schema == nil {
+		in.schema, in.shape = schema, shapeOf(schema)
 		return in
+	}
+	in.schema = new(jsonschema.Schema)
+	if err := json.Unmarshal(custom, in.schema); err != nil {
+		panic(fmt.Sprintf("sdk: input schema of %q: %v", name, err))
 	}
 	check, err := in.schema.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true})
 	if err != nil {
@@ -224,12 +221,12 @@ func (in *input[T]) decode(params []byte) (T, error) {
 	if wire.IsNull(params) {
 		params = []byte("{}")
 	}
-	if raw, ok := any(&v).(*json.RawMessage); ok && !in.custom {
+	if raw, ok := any(&v).(*json.RawMessage); ok && in.check == nil {
 		*raw = params
 		return v, nil
 	}
 	var err error
-	if in.custom {
+	if in.check != nil {
 		if params, err = in.apply(params); err != nil {
 			return v, err
 		}
@@ -237,15 +234,8 @@ func (in *input[T]) decode(params []byte) (T, error) {
 	if err := jsonv2.Unmarshal(params, &v, strict); err != nil {
 		return v, InvalidParams("%s: %s", in.name, decodeFault(err))
 	}
-	if in.check != nil && !in.custom {
-		// Types and names are right by now; what is left is what only the schema knows: members that are required.
-		var instance any
-		if err := json.Unmarshal(params, &instance); err != nil {
-			return v, InvalidParams("%s: %s", in.name, decodeFault(err))
-		}
-		if err := in.check.Validate(instance); err != nil {
-			return v, InvalidParams("%s: %s", in.name, schemaFault(err))
-		}
+	if fault := in.shape.check(params, ""); fault != "" {
+		return v, InvalidParams("%s: %s", in.name, fault)
 	}
 	return v, nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -189,6 +190,9 @@ client on stdin and stdout.
 %s`, p.name, p.describe())
 }
 
+// describeTime bounds the listing of tools for a person who waits for it: 2 s.
+const describeTime = 2 * time.Second
+
 // describe says what the plugin is, to a person.
 func (p *Plugin) describe() string {
 	var b strings.Builder
@@ -200,10 +204,18 @@ func (p *Plugin) describe() string {
 		fmt.Fprintf(&b, " (%s)", info.GoVersion)
 	}
 	b.WriteString("\n")
-	if len(p.tools) > 0 {
-		b.WriteString("\ntools:\n")
-		for _, t := range p.tools {
-			fmt.Fprintf(&b, "  %-20s %s\n", t.name, firstLine(t.description))
+	if lister, ok := p.mcpServer().(ToolLister); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), describeTime)
+		tools, err := lister.Tools(ctx)
+		cancel()
+		if err != nil {
+			fmt.Fprintf(&b, "\ntools: cannot be listed: %v\n", err)
+		}
+		if len(tools) > 0 {
+			b.WriteString("\ntools:\n")
+		}
+		for _, t := range tools {
+			fmt.Fprintf(&b, "  %-20s %s\n", t.Name, firstLine(t.Description))
 		}
 	}
 	if methods := p.ready().Methods; len(methods) > 0 {

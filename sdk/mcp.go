@@ -30,6 +30,14 @@ type MCPSession interface {
 	Close()
 }
 
+// ToolInfo is a tool as --help shows it.
+type ToolInfo struct{ Name, Description string }
+
+// ToolLister is an MCPServer that can say which tools it has without a session.
+type ToolLister interface {
+	Tools(ctx context.Context) ([]ToolInfo, error)
+}
+
 // ServeMCP makes server the MCP side of the plugin, instead of the built-in one. It is for adapters; it panics when tools are registered too.
 func (p *Plugin) ServeMCP(server MCPServer) {
 	p.registering("ServeMCP")
@@ -65,6 +73,15 @@ func (t toolServer) Revisions() []string { return revisions }
 
 func (t toolServer) Open(_ context.Context, s *Session) (MCPSession, error) {
 	return &toolSession{p: t.p, s: s}, nil
+}
+
+// Tools implements ToolLister.
+func (t toolServer) Tools(context.Context) ([]ToolInfo, error) {
+	var infos []ToolInfo
+	for _, tool := range t.p.tools {
+		infos = append(infos, ToolInfo{tool.name, tool.description})
+	}
+	return infos, nil
 }
 
 // toolSession is one session with it. It keeps no state but what the Session has.

@@ -185,7 +185,8 @@ func (c *conn) openSession(k *call) *wire.Error {
 func (c *conn) addSession(s *Session) *wire.Error {
 	p := c.srv.p
 	s.c = c
-	s.id = fmt.Sprintf("%s-s%d", c.id, s.number)
+	c.opened++
+	s.id = fmt.Sprintf("%s-s%d", c.id, c.opened)
 	s.opened = make(chan struct{})
 	s.ctx, s.cancel = context.WithCancelCause(context.WithValue(c.ctx, sessionKey{}, s))
 	s.adapts = s.adapts && p.servesMCP()
@@ -412,6 +413,7 @@ func Progress(ctx context.Context, done, total float64, message string) {
 	if err != nil { // NaN or infinite
 		return
 	}
+	params = k.c.srv.p.redact.json(params)
 	if method == wire.MethodProgress {
 		params = fmt.Appendf(nil, `{"id":%s,"value":%s}`, k.key, params)
 	}

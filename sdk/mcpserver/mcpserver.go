@@ -33,7 +33,7 @@ import (
 
 // Serve makes server the MCP side of p, for all sessions. Call it once, before serving.
 func Serve(p *sdk.Plugin, server *mcp.Server) {
-	New(p, func(*sdk.Session) *mcp.Server { return server })
+	p.ServeMCP(&adapter{p: p, server: func(*sdk.Session) *mcp.Server { return server }, only: server, guarded: map[weak.Pointer[mcp.Server]]bool{}})
 }
 
 // New makes the server that newServer returns for a session the MCP side of that session, for servers that differ from client to client. newServer
@@ -49,6 +49,7 @@ var revisions = []string{"2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26",
 type adapter struct {
 	p      *sdk.Plugin
 	server func(*sdk.Session) *mcp.Server
+	only   *mcp.Server // what server always returns; nil when it depends on the session
 
 	mu      sync.Mutex
 	guarded map[weak.Pointer[mcp.Server]]bool // servers that have the read-only middleware, while they live
@@ -76,6 +77,32 @@ func (a *adapter) guard(server *mcp.Server) {
 }
 
 func (a *adapter) Revisions() []string { return revisions }
+
+// Tools implements sdk.ToolLister, by asking the server as a client would.
+func (a *adapter) Tools(ctx context.Context) ([]sdk.ToolInfo, error) {
+	if a.only == nil {
+		return nil, nil
+	}
+	ours, theirs := mcp.NewInMemoryTransports()
+	server, err := a.only.Connect(ctx, theirs, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list tools: %w", err)
+	}
+	defer server.Close()
+	client, err := mcp.NewClient(&mcp.Implementation{Name: a.p.Name(), Version: a.p.Version()}, nil).Connect(ctx, ours, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list tools: %w", err)
+	}
+	defer client.Close()
+	var infos []sdk.ToolInfo
+	for tool, err := range client.Tools(ctx, nil) {
+		if err != nil {
+			return infos, fmt.Errorf("list tools: %w", err)
+		}
+		infos = append(infos, sdk.ToolInfo{Name: tool.Name, Description: tool.Description})
+	}
+	return infos, nil
+}
 
 func (a *adapter) Open(ctx context.Context, s *sdk.Session) (sdk.MCPSession, error) {
 	server := a.server(s)

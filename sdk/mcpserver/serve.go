@@ -43,8 +43,19 @@ func (s session) Serve(ctx context.Context, r *sdk.Request) (json.RawMessage, er
 	return nil, ctx.Err()
 }
 
+// maxWaiting bounds the messages that wait for the go-sdk when a notification comes: 4096. Requests are bounded by the plugin's limits, which may be
+// lifted; notifications only by this. One that comes then is dropped.
+const maxWaiting = 4096
+
 // Deliver implements sdk.MCPSession.
 func (s session) Deliver(env *wire.Envelope) {
+	s.mu.Lock()
+	full := len(s.queue) >= maxWaiting
+	s.mu.Unlock()
+	if full {
+		s.p.Logger().Warn("a notification was dropped: the server does not keep up", "method", string(env.Method()), "session", s.s.ID())
+		return
+	}
 	s.push(&jsonrpc.Request{Method: string(env.Method()), Params: env.Params()})
 }
 
