@@ -15,6 +15,7 @@ import (
 
 // The client starts the host as a child, and nothing listens on a port.
 func TestSeed_A1_NoPort(t *testing.T) {
+	t.Parallel()
 	p := rig.NewPlace(t)
 	p.Example("notes", "1.0.0")
 	h := p.Serve()
@@ -31,6 +32,7 @@ func TestSeed_A1_NoPort(t *testing.T) {
 // One object per line in, one object per line out, whatever the client writes between them; strings with every kind of line separator stay in
 // their line.
 func TestSeed_A2_OneObjectPerLine(t *testing.T) {
+	t.Parallel()
 	p := rig.NewPlace(t)
 	p.Kit("kit", "1.0.0", stamp.Options{})
 	h := p.Serve()
@@ -57,6 +59,7 @@ func TestSeed_A2_OneObjectPerLine(t *testing.T) {
 
 // The example of the documentation, byte for byte.
 func TestSeed_A3_PlainMethod(t *testing.T) {
+	t.Parallel()
 	p := rig.NewPlace(t)
 	p.Example("notes", "1.0.0")
 	h := p.Serve()
@@ -79,6 +82,7 @@ func TestSeed_A3_PlainMethod(t *testing.T) {
 
 // A vault of one's own, through the settings of the plugin.
 func TestSeed_A3_OwnVault(t *testing.T) {
+	t.Parallel()
 	p := rig.NewPlace(t)
 	p.Example("notes", "1.0.0")
 	vault := p.Path("vault")
@@ -101,6 +105,7 @@ func TestSeed_A3_OwnVault(t *testing.T) {
 
 // The strict profile refuses a line over 64 KiB with a clear error for its id; the session goes on.
 func TestSeed_A4_StrictLines(t *testing.T) {
+	t.Parallel()
 	const limit = 64 << 10
 	p := rig.NewPlace(t)
 	p.Kit("kit", "1.0.0", stamp.Options{})
@@ -132,6 +137,7 @@ func TestSeed_A4_StrictLines(t *testing.T) {
 
 // Whatever the host or a plugin prints, stdout carries the protocol alone. That each line is JSON-RPC is checked for every host.
 func TestSeed_A5_OnlyProtocolOnStdout(t *testing.T) {
+	t.Parallel()
 	p := rig.NewPlace(t)
 	p.Kit("kit", "1.0.0", stamp.Options{BootSays: "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"forged\"}"})
 	p.Kit("broken", "1.0.0", stamp.Options{BootExit: 3, BootSays: "no database"})
@@ -155,6 +161,7 @@ func TestSeed_A5_OnlyProtocolOnStdout(t *testing.T) {
 
 // However the host dies, nothing that it started is left: a busy plugin, one that ignores every polite way to end, and one with a grandchild.
 func TestSeed_A6_NothingSurvivesTheHost(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(h *rig.Host){
 		"stdin_closed":  func(h *rig.Host) { h.Close() },
 		"sigterm":       func(h *rig.Host) { h.Signal(syscall.SIGTERM); h.Wait() },
@@ -163,6 +170,7 @@ func TestSeed_A6_NothingSurvivesTheHost(t *testing.T) {
 		"stdout_closed": func(h *rig.Host) { h.CloseStdout(); h.Request("ping", nil); h.Wait() },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := rig.NewPlace(t)
 			p.Kit("busy", "1.0.0", stamp.Options{})
 			p.Kit("stubborn", "1.0.0", stamp.Options{IgnoreTerm: true})
@@ -182,6 +190,7 @@ func TestSeed_A6_NothingSurvivesTheHost(t *testing.T) {
 
 // A client in another language, with nothing but its standard library.
 func TestSeed_A7_PythonClient(t *testing.T) {
+	t.Parallel()
 	p := rig.NewPlace(t)
 	p.Example("notes", "1.0.0")
 	p.Kit("kit", "1.0.0", stamp.Options{})

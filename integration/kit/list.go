@@ -106,9 +106,9 @@ func (k *kit) entry(t tool) string {
 		case stamp.ListDescribed:
 			description += " It says it in other words now."
 		case stamp.ListExtraProperty:
-			properties = `"loud":{"type":"boolean"}`
+			properties += `,"loud":{"type":"boolean"}`
 		case stamp.ListRequired:
-			properties, required = `"loud":{"type":"boolean"}`, `,"required":["loud"]`
+			properties, required = properties+`,"loud":{"type":"boolean"}`, `,"required":["loud"]`
 		}
 	}
 	if k.o.List == stamp.ListReordered {

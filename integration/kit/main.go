@@ -5,6 +5,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -54,6 +56,9 @@ func boot(o stamp.Options) {
 	if o.BootSays != "" {
 		fmt.Fprintln(os.Stderr, o.BootSays)
 	}
+	if o.BootMark != "" {
+		mark(o.BootMark)
+	}
 	if o.IgnoreTerm {
 		signal.Ignore(syscall.SIGTERM, os.Interrupt)
 	}
@@ -66,9 +71,24 @@ func boot(o stamp.Options) {
 	if o.BootHang {
 		select {}
 	}
+	if err := until(context.Background(), o.BootUntil); err != nil {
+		fail("%v", err)
+	}
 	time.Sleep(time.Duration(o.BootDelayMS) * time.Millisecond)
 	if o.BootExit != 0 {
 		os.Exit(o.BootExit)
+	}
+}
+
+// mark leaves a line that says that this process runs.
+func mark(path string) {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintln(f, os.Getpid())
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		fail("mark: %v", err)
 	}
 }
 

@@ -32,7 +32,7 @@ type Host struct {
 	killed bool          // its last line may be cut
 
 	mu       sync.Mutex
-	lastID   int // of Request; tests that choose ids take small ones
+	lastID   int                // of Request; tests that choose ids take small ones
 	asked    map[string]*Future // by the bytes of the id
 	messages []Message          // notifications and requests of the host, in order
 	changed  chan struct{}      // closed and replaced with each message

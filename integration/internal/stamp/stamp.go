@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 )
 
 const (
@@ -31,7 +32,9 @@ type Options struct {
 	Version string `json:"version,omitempty"` // "1.0.0" by default
 	Says    string `json:"says,omitempty"`    // version it reports, when that is not Version
 
+	BootMark    string `json:"boot_mark,omitempty"`     // file that gets a line at each start
 	BootDelayMS int    `json:"boot_delay_ms,omitempty"` // before the ready frame
+	BootUntil   string `json:"boot_until,omitempty"`    // not ready before this file exists
 	BootHang    bool   `json:"boot_hang,omitempty"`     // never ready
 	BootExit    int    `json:"boot_exit,omitempty"`     // exit code, at once
 	BootSays    string `json:"boot_says,omitempty"`     // line on stderr at start
@@ -90,6 +93,11 @@ func WriteProgram(dst string, body []byte) error {
 	defer syscall.ForkLock.RUnlock()
 	temporary := dst + ".part"
 	if err := os.WriteFile(temporary, body, 0o700); err != nil {
+		return err
+	}
+	// An old file needs no time to settle: nobody is still copying it.
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(temporary, old, old); err != nil {
 		return err
 	}
 	return os.Rename(temporary, dst)
