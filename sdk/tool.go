@@ -86,7 +86,7 @@ func outputSchema[T any](name string) (schema json.RawMessage, structured bool) 
 	if t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
 		return nil, false
 	}
-	s, err := jsonschema.ForType(t, &jsonschema.ForOptions{})
+	s, err := jsonschema.ForType(t, schemaOptions)
 	if err != nil {
 		return nil, true
 	}

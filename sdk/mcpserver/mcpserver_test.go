@@ -396,7 +396,7 @@ func TestAdmissionAppliesToAdaptedServers(t *testing.T) {
 	for {
 		_, err = s.Call("tools/call", block, `"timeout_ms":20`)
 		var e *sdk.Error
-		if !errors.As(err, &e) || e.Code != wire.CodeBusy {
+		if !errors.As(err, &e) || e.Code != wire.CodeBusy || t.Context().Err() != nil {
 			break
 		}
 	}

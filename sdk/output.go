@@ -1,0 +1,144 @@
+package sdk
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// errStalled ends a connection whose host does not read.
+var errStalled = errors.New("the host does not read")
+
+// append adds one envelope to the output. Answers wait while the output is full; anything else fails then.
+func (c *conn) append(wait bool, build func(dst []byte) []byte) error {
+	size := 0
+	counted := func(dst []byte) []byte {
+		out := build(dst)
+		size = len(out) - len(dst) + wire.HeaderBytes
+		return out
+	}
+	var err error
+	if wait {
+		if c.rpc.Backlog() > 0 {
+			c.watchReader()
+		}
+		err = c.rpc.SendWait(counted)
+	} else {
+		err = c.rpc.Send(counted)
+	}
+	if err == nil {
+		c.sent.Add(uint64(size))
+	}
+	return err
+}
+
+// flush hands the output to the stream, and watches that the host takes it.
+func (c *conn) flush() error {
+	err := c.rpc.Flush()
+	if c.rpc.Backlog() > 0 {
+		c.watchReader()
+	}
+	return err
+}
+
+// notify sends a notification.
+func (c *conn) notify(session uint64, method string, params []byte) error {
+	if err := c.append(false, func(dst []byte) []byte { return wire.AppendNotification(dst, session, method, params) }); err != nil {
+		return err
+	}
+	return c.flush()
+}
+
+// answer sends the one answer of a request.
+func (c *conn) answer(id []byte, method string, result json.RawMessage, fault *wire.Error) {
+	p := c.srv.p
+	if fault == nil {
+		result = p.redact.json(result)
+		if n, limit := len(result)+len(id)+answerBytes, c.srv.limits.ResponseBytes; n > limit {
+			fault = p.fault(wire.CodeResponseTooLarge, wire.ExecutedYes, "%s: the answer has %d bytes, the limit is %d; ask for less", method, n, limit)
+		}
+	} else {
+		fault = p.redact.fault(fault)
+		if len(fault.Message)+len(fault.Data) > c.srv.limits.ResponseBytes {
+			fault = p.fault(fault.Code, wire.ExecutedUnknown, "%s: failed, and the error is too large to send", method)
+		}
+	}
+	err := c.append(true, func(dst []byte) []byte {
+		if fault != nil {
+			return wire.AppendError(dst, id, fault)
+		}
+		return wire.AppendResult(dst, id, result)
+	})
+	if err == nil {
+		_ = c.flush() // a write error ends the connection, and with it this request
+	}
+}
+
+// answerBytes is what surrounds id and result in an answer.
+const answerBytes = len(`{"jsonrpc":"2.0","id":,"result":}`)
+
+// drained waits until the stream has accepted everything sent so far.
+func (c *conn) drained() error {
+	if err := c.flush(); err != nil {
+		return err
+	}
+	if c.rpc.Backlog() == 0 {
+		return c.rpc.Err()
+	}
+	return c.rpc.Drained()
+}
+
+// watchReader ends the connection when the host takes nothing for StallTimeout. One watch at a time; it ends when the output is empty.
+func (c *conn) watchReader() {
+	d := c.srv.limits.StallTimeout
+	if d <= 0 || !c.watching.CompareAndSwap(false, true) {
+		return
+	}
+	const looks = 8 // a stall is noticed at most an eighth of the time late
+	w := &stallWatch{c: c, limit: d, pause: max(d/looks, time.Millisecond), taken: c.taken(), since: time.Now()}
+	w.mu.Lock() // orders the assignment before the first look
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(w.pause, w.look)
+}
+
+// stallWatch looks at the output of one connection until it is empty. It runs on its timer.
+type stallWatch struct {
+	c            *conn
+	limit, pause time.Duration
+
+	mu    sync.Mutex
+	timer *time.Timer
+	taken uint64    // bytes the host had taken
+	since time.Time // when that last changed
+}
+
+func (w *stallWatch) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.c
+	switch taken := c.taken(); {
+	case c.rpc.Err() != nil:
+		return
+	case c.rpc.Backlog() == 0:
+		c.watching.Store(false)
+		if c.rpc.Backlog() > 0 { // more came before the watch was off
+			c.watchReader()
+		}
+		return
+	case taken != w.taken:
+		w.taken, w.since = taken, time.Now()
+	case time.Since(w.since) >= w.limit:
+		c.mu.Lock()
+		c.fault = errStalled
+		c.mu.Unlock()
+		c.rpc.Close()
+		return
+	}
+	w.timer.Reset(w.pause)
+}
+
+// taken is how many bytes the stream has accepted.
+func (c *conn) taken() uint64 { return c.sent.Load() - uint64(c.rpc.Backlog()) }
