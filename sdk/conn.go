@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -141,13 +142,19 @@ func (srv *server) serve(ctx context.Context, rw io.ReadWriteCloser, direct bool
 	defer c.cancel(ErrDisconnected)
 	c.host = &Session{c: c, id: c.id, ctx: c.ctx, opened: make(chan struct{})}
 	close(c.host.opened)
-	c.rpc = rpc.NewConn(rw, rpc.Options{BacklogBytes: max(0, srv.limits.OutputBytes), Serve: c.serve})
+	backlog := srv.limits.OutputBytes
+	if backlog < 0 {
+		backlog = math.MaxInt
+	}
+	c.rpc = rpc.NewConn(rw, rpc.Options{BacklogBytes: backlog, Serve: c.serve})
 
-	ready, err := json.Marshal(p.ready())
+	ready, err := encode(p.ready())
 	if err != nil {
+		c.rpc.Close()
 		return fmt.Errorf("sox/ready: %w", err)
 	}
 	if err := c.notify(0, wire.MethodReady, ready); err != nil {
+		c.rpc.Close()
 		return fmt.Errorf("sox/ready: %w", err)
 	}
 	read := make(chan error, 1)

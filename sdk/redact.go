@@ -45,6 +45,12 @@ func (r *redactor) add(names []string) {
 	}
 }
 
+// declared reports whether values of that member are replaced. The name may stand behind a path, as log fields do: "http.token".
+func (r *redactor) declared(name string) bool {
+	name = normal(name)
+	return r.names[name] || r.names[name[strings.LastIndexByte(name, '.')+1:]]
+}
+
 func (r *redactor) active() bool { return len(r.names) > 0 }
 
 // text replaces values in free text, where they follow their name.
@@ -98,7 +104,7 @@ func (r *redactor) copy(enc *jsontext.Encoder, dec *jsontext.Decoder) (changed b
 			if err := enc.WriteToken(jsontext.String(text)); err != nil {
 				return changed, err
 			}
-			if r.names[normal(text)] {
+			if r.declared(text) {
 				if err := dec.SkipValue(); err != nil {
 					return changed, err
 				}

@@ -410,6 +410,27 @@ func TestModernRequestsAreCheckedOneByOne(t *testing.T) {
 	}
 }
 
+func TestSubscriptionStaysOpenUntilSomebodyEndsIt(t *testing.T) {
+	h := sdktest.Start(t, newEcho(t, sdk.WithLimits(sdk.WorkerLimits())))
+	s := h.Open(sdktest.MCP("2026-07-28"))
+	_, err := s.Call("subscriptions/listen", empty{})
+	wantCode(t, err, wire.CodeInvalidParams, wire.ExecutedNo)
+	id := s.Start("subscriptions/listen", map[string]any{"notifications": map[string]any{"toolsListChanged": true}}, `"timeout_ms":1`)
+	ack := h.Wait("the acknowledgement", func(f sdktest.Frame) bool {
+		return string(f.Method()) == "notifications/subscriptions/acknowledged"
+	})
+	if want := fmt.Sprintf(`{"_meta":{"io.modelcontextprotocol/subscriptionId":%d},"notifications":{}}`, id); string(ack.Params()) != want {
+		t.Errorf("acknowledged %s, want %s", ack.Params(), want)
+	}
+	if err := h.Shutdown(); err != nil {
+		t.Error(err)
+	}
+	raw, err := h.Answer(id).Value()
+	if want := fmt.Sprintf(`{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":%d}}`, id); err != nil || string(raw) != want {
+		t.Errorf("ended with %s, %v", raw, err)
+	}
+}
+
 func TestProgressAndLogFollowTheirRequest(t *testing.T) {
 	p := sdk.New("echo", "1.0.0")
 	late := make(chan context.Context, 1)
