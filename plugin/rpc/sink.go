@@ -189,6 +189,9 @@ func (s *Sink) startDrainLocked(out []byte, done int) {
 	s.drains.Go(func() {
 		for {
 			n, err := s.w.Write(out[done:])
+			if err == nil && n < len(out)-done {
+				err = io.ErrShortWrite // a broken stream: what it left out must not be lost in silence
+			}
 			s.mu.Lock()
 			first := s.wroteLocked(n, err)
 			s.returnLocked(out)

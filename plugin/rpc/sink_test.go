@@ -3,6 +3,7 @@ package rpc
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net"
 	"testing"
@@ -135,6 +136,20 @@ func TestSink_write_error_is_final_and_told_once(t *testing.T) {
 	if err := s.Empty(); err != broken || told != 1 || s.Handed() != 0 || s.Backlog() != 0 {
 		t.Errorf("Empty = %v, told %d times, handed %d, backlog %d", err, told, s.Handed(), s.Backlog())
 	}
+}
+
+// careless is a stream that leaves bytes out and says nothing.
+type careless struct{}
+
+func (careless) Write(p []byte) (int, error) { return len(p) / 2, nil }
+
+func TestSink_stream_that_leaves_bytes_out_has_failed(t *testing.T) {
+	s := NewSink(careless{}, 0)
+	mustAppend(t, s, "1234")
+	if err := s.Empty(); err != io.ErrShortWrite || s.Handed() != 2 {
+		t.Errorf("Empty = %v, handed %d", err, s.Handed())
+	}
+	s.Wait()
 }
 
 func TestSink_peer_that_does_not_read(t *testing.T) {
