@@ -100,8 +100,10 @@ func skipNested(d []byte, i, levels int) (int, *fault) {
 			}
 			c := d[i]
 			if c == ',' {
-				if i = skipSpace(d, i+1); i == len(d) {
-					return i, faultEnd
+				if i++; i == len(d) || d[i] <= ' ' {
+					if i = skipSpace(d, i); i == len(d) {
+						return i, faultEnd
+					}
 				}
 				if inObject {
 					if i, f = skipKey(d, i); f != nil {
@@ -130,6 +132,9 @@ func skipKey(d []byte, i int) (int, *fault) {
 	i, f := skipString(d, i)
 	if f != nil {
 		return i, f
+	}
+	if i+1 < len(d) && d[i] == ':' && d[i+1] > ' ' {
+		return i + 1, nil // as compact JSON has it
 	}
 	return skipColon(d, i)
 }
