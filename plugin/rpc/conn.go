@@ -82,7 +82,8 @@ type Options struct {
 	BacklogBytes  int // bound of the Sink; 0 means DefaultBacklogBytes
 
 	// Serve receives the peer's requests and notifications on the goroutine in Run. env is valid only
-	// during the call. It must not block. nil refuses requests and ignores notifications.
+	// during the call. It must not block, so what it answers at once it answers with Send: Reply waits while
+	// the peer does not read. nil refuses requests and ignores notifications.
 	Serve func(c *Conn, env *wire.Envelope)
 	// Idle runs on the goroutine in Run whenever no further whole frame waits: the moment to flush what
 	// Retire and Serve wrote elsewhere.
