@@ -89,13 +89,19 @@ func (k *call) watch() {
 		if k.gated && k.c.srv.gate.leave(k) {
 			defer k.c.ended(k) // it never gets a goroutine of its own
 		}
-		if cause := context.Cause(k.ctx); k.standing && errors.Is(cause, ErrShuttingDown) {
-			// MCP, Subscriptions: a server that ends a subscription answers the request that began it.
-			k.finish(fmt.Appendf(nil, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":%s}}`, k.env.ID()), nil)
-		} else {
-			k.finish(nil, k.c.srv.p.interrupted(k.method, cause, started))
-		}
+		k.interrupted(started)
 	})
+}
+
+// interrupted answers a request whose context has ended.
+func (k *call) interrupted(started bool) {
+	cause := context.Cause(k.ctx)
+	if k.standing && errors.Is(cause, ErrShuttingDown) {
+		// MCP, Subscriptions: a server that ends a subscription answers the request that began it.
+		k.finish(fmt.Appendf(nil, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":%s}}`, k.env.ID()), nil)
+		return
+	}
+	k.finish(nil, k.c.srv.p.interrupted(k.method, cause, started))
 }
 
 // execute runs the handler and answers. It is the request's own goroutine, joined by the connection.
@@ -107,7 +113,7 @@ func (k *call) execute() {
 	select {
 	case <-k.session.opened:
 	case <-k.ctx.Done():
-		k.finish(nil, k.c.srv.p.interrupted(k.method, context.Cause(k.ctx), false))
+		k.interrupted(false)
 		return
 	}
 	if !k.begin() {
@@ -117,10 +123,13 @@ func (k *call) execute() {
 		return
 	}
 	result, err := k.protect()
-	if err != nil {
-		k.finish(nil, k.c.srv.p.answerFor(k.ctx, k.method, err, true))
-	} else {
+	switch {
+	case err == nil:
 		k.finish(result, nil)
+	case k.standing && k.ctx.Err() != nil:
+		k.interrupted(true)
+	default:
+		k.finish(nil, k.c.srv.p.answerFor(k.ctx, k.method, err, true))
 	}
 	k.c.drained() // the place at the gate is kept until the host has the answer
 }
