@@ -67,7 +67,7 @@ func New(cfg Config) (*Host, error) {
 	}
 	h := &Host{
 		cfg:   cfg,
-		log:   cfg.Logger.Named("sox-host"),
+		log:   cfg.Logger,
 		home:  home,
 		state: state,
 		slots: make(map[string]*slot.Slot),

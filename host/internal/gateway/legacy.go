@@ -24,7 +24,7 @@ func (s *Session) initialize(env *wire.Envelope) {
 		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidRequest, "initialize was already answered on this connection", wire.ErrorData{}))
 		return
 	case s.modern != nil:
-		s.unsupportedVersion(env.ID(), "initialize")
+		s.unsupportedVersion(env.ID(), string(wire.Unquote(wire.Member(env.Params(), "protocolVersion"))))
 		return
 	}
 	params := env.Params()

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,6 +60,10 @@ func (s *Session) plainRequest(method string, env *wire.Envelope) {
 		if target == nil && arriving && !final {
 			return false
 		}
+		if target == nil && arriving {
+			s.stillStarting(env.ID(), method)
+			return true
+		}
 		if target == nil {
 			s.writeError(env.ID(), wire.NewError(wire.CodeMethodNotFound, fmt.Sprintf("no plugin serves the method %q", method), wire.ErrorData{Detail: strings.Join(s.methods(), ", ")}))
 			return true
@@ -66,6 +71,11 @@ func (s *Session) plainRequest(method string, env *wire.Envelope) {
 		s.send(s.plain, target, env, slot.Once, "", nil)
 		return true
 	})
+}
+
+// stillStarting answers a request for something that no plugin has said to have, while some have not spoken.
+func (s *Session) stillStarting(id []byte, what string) {
+	s.writeError(id, wire.NewError(wire.CodeUnavailable, fmt.Sprintf("no running plugin has %q, and some are still starting", what), wire.ErrorData{RetryAfterMS: 1000}))
 }
 
 // methodOwner returns the slot that serves a method, or whether one may still turn up.
@@ -127,6 +137,8 @@ func (s *Session) routeNamed(e *era, env *wire.Envelope, kind schema.Kind) {
 			s.sendNamed(e, env, kind, t)
 		case v.arriving && !final:
 			return false
+		case v.arriving:
+			s.stillStarting(env.ID(), name)
 		default:
 			s.unknownName(e, env.ID(), kind, name)
 		}
@@ -246,7 +258,7 @@ func (s *Session) routeCompletion(e *era, env *wire.Envelope) {
 	s.send(e, t.slot, env, slot.Read, "", edits)
 }
 
-// send dispatches a request with edited params. edits must be in order.
+// send dispatches a request with edited params. The edits must not overlap.
 func (s *Session) send(e *era, target *slot.Slot, env *wire.Envelope, class slot.Class, tool string, edits []wire.Edit) {
 	c := &call{s: s, era: e, id: clone(env.ID()), target: target}
 	c.req.Owner, c.req.Session, c.req.Class, c.req.Tool = c, e.up, class, tool
@@ -255,6 +267,7 @@ func (s *Session) send(e *era, target *slot.Slot, env *wire.Envelope, class slot
 		c.req.Deadline, c.req.Timed = time.Now().Add(time.Duration(min(ms, uint64(time.Hour/time.Millisecond)*24))*time.Millisecond), true
 	}
 	if span := env.ParamsSpan(); span.Present() {
+		slices.SortFunc(edits, func(a, b wire.Edit) int { return a.Start - b.Start }) // members come in any order
 		c.req.Params = wire.AppendEdited(make([]byte, 0, span.End-span.Start+128), env.Raw, span, edits...)
 		if token := env.MetaProgressTokenSpan(); token.Present() && isToken(env.MetaProgressToken()) {
 			c.token = clone(env.MetaProgressToken())

@@ -1,0 +1,363 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sox-host/sox-host/host/internal/process"
+	"github.com/sox-host/sox-host/host/internal/slot"
+	"github.com/sox-host/sox-host/host/internal/store"
+	"github.com/sox-host/sox-host/plugin/rpc"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// fakePlugin is a plugin that lives in a goroutine and speaks protocol 1 over a net.Pipe. What it lists comes
+// from its version's entry; what its tools do follows from their names:
+//
+//	echo       answers with the params as they came
+//	slow       answers only when cancelled, and then late
+//	progress   sends two progress notifications, then answers
+//	slowly     sends a progress notification, waits 200 ms, answers
+//	ask        asks the client for elicitation, answers with what came back
+//	pretty     answers with line ends between its tokens
+//	big        answers with 2,000 bytes
+//	die        ends without an answer
+type fakePlugin struct {
+	name    string
+	version string
+	lists   map[string]string // method → result
+	methods []string
+	caps    string        // of initialize and server/discover
+	boot    time.Duration // before the ready frame
+
+	conn   *rpc.Conn
+	mu     sync.Mutex
+	seen   []string // methods received, for assertions
+	asked  map[uint64][]byte
+	exited chan struct{}
+}
+
+func (p *fakePlugin) run() {
+	go func() {
+		time.Sleep(p.boot) // virtual time: the bubble's clock
+		ready, _ := json.Marshal(wire.Ready{
+			Protocol: wire.ProtocolRange{Min: 1, Max: 1}, Name: p.name, Version: p.version,
+			MCP: []string{"2025-11-25", "2026-07-28"}, Methods: p.methods,
+			Capabilities: wire.Capabilities{Ack: true, Cancel: true},
+		})
+		_ = p.conn.Notify(0, wire.MethodReady, ready)
+	}()
+	_ = p.conn.Run()
+	close(p.exited)
+}
+
+func (p *fakePlugin) serve(c *rpc.Conn, env *wire.Envelope) {
+	method := string(env.Method())
+	p.mu.Lock()
+	p.seen = append(p.seen, method)
+	p.mu.Unlock()
+	id := append([]byte(nil), env.ID()...)
+	reply := func(result string) { _ = c.Reply(id, []byte(result)) }
+	if env.WantsAck() {
+		_ = c.Send(func(dst []byte) []byte { return wire.AppendAck(dst, id) })
+	}
+	switch method {
+	case wire.MethodShutdown:
+		_ = c.Notify(0, wire.MethodBye, nil)
+		go func() { _ = c.Close() }()
+	case "initialize":
+		reply(`{"protocolVersion":"2025-11-25","capabilities":` + p.caps + `,"serverInfo":{"name":"` + p.name + `","version":"` + p.version + `"},"instructions":"Use ` + p.name + ` well."}`)
+	case "server/discover":
+		reply(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":` + p.caps + `,"instructions":"Use ` + p.name + ` well."}`)
+	case "tools/call":
+		p.tool(c, env, id)
+	default:
+		switch {
+		case p.lists[method] != "":
+			reply(p.lists[method])
+		case env.Kind == wire.Request && (method == wire.MethodSessionOpen || method == wire.MethodHealth || method == "logging/setLevel"):
+			reply(`{}`)
+		case env.Kind == wire.Request:
+			reply(`{"method":"` + method + `","params":` + orNull(env.Params()) + `}`)
+		}
+	}
+}
+
+func orNull(raw []byte) string {
+	if raw == nil {
+		return "null"
+	}
+	return string(raw)
+}
+
+func (p *fakePlugin) tool(c *rpc.Conn, env *wire.Envelope, id []byte) {
+	params := append([]byte(nil), env.Params()...)
+	token := append([]byte(nil), env.MetaProgressToken()...)
+	session := env.Session()
+	progress := func(n int) {
+		if len(token) == 0 {
+			return
+		}
+		_ = c.Notify(session, "notifications/progress", fmt.Appendf(nil, `{"progressToken":%s,"progress":%d}`, token, n))
+	}
+	switch name := string(wire.Unquote(env.Name())); name {
+	case "slow":
+	case "die":
+		go func() { _ = c.Close() }()
+	case "pretty":
+		_ = c.Reply(id, []byte("{\n  \"content\": [ ],\r\n  \"note\": \"a\\nb  c\"\n}"))
+	case "big":
+		_ = c.Reply(id, []byte(`{"content":[{"type":"text","text":"`+strings.Repeat("x", 2000)+`"}]}`))
+	case "progress":
+		progress(1)
+		progress(2)
+		_ = c.Reply(id, []byte(`{"content":[]}`))
+	case "slowly":
+		go func() {
+			progress(1)
+			time.Sleep(200 * time.Millisecond) // virtual time
+			_ = c.Reply(id, []byte(`{"content":[]}`))
+		}()
+	case "ask":
+		go func() {
+			result, err := c.Call(context.Background(), rpc.Request{Session: session, Method: "elicitation/create", Params: []byte(`{"message":"Name?"}`)})
+			if err != nil {
+				_ = c.Reply(id, append(append([]byte(`{"isError":true,"content":[{"type":"text","text":`), wire.AppendQuote(nil, err.Error())...), `}]}`...))
+				return
+			}
+			_ = c.Reply(id, append(append([]byte(`{"answer":`), result...), '}'))
+		}()
+	default:
+		_ = c.Reply(id, append(append([]byte(`{"params":`), params...), '}'))
+	}
+}
+
+// fakeBackend implements slot.Backend.
+type fakeBackend struct {
+	conn   net.Conn
+	plugin *fakePlugin
+}
+
+func (b *fakeBackend) Conn() net.Conn          { return b.conn }
+func (b *fakeBackend) Pid() int                { return 4711 }
+func (b *fakeBackend) Exited() <-chan struct{} { return b.plugin.exited }
+func (b *fakeBackend) Exit() process.Exit      { return process.Exit{Code: 3, At: time.Now()} }
+func (b *fakeBackend) Tail() []string          { return []string{"last words"} }
+func (b *fakeBackend) Stop(process.Ladder)     { _ = b.plugin.conn.Close(); <-b.plugin.exited }
+
+// fakeLauncher starts fake plugins by name and version.
+type fakeLauncher struct {
+	mu      sync.Mutex
+	plugins map[string]func() *fakePlugin // "name version"
+	started []*fakePlugin
+}
+
+func (l *fakeLauncher) Launch(_ context.Context, launch slot.Launch) (slot.Backend, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := launch.Build.Plugin + " " + launch.Build.Version.String()
+	build := l.plugins[key]
+	if build == nil {
+		return nil, fmt.Errorf("no fake plugin %q", key)
+	}
+	p := build()
+	p.name, p.version = launch.Build.Plugin, launch.Build.Version.String()
+	p.exited = make(chan struct{})
+	l.started = append(l.started, p)
+	ours, theirs := net.Pipe()
+	p.conn = rpc.NewConn(theirs, rpc.Options{Serve: p.serve})
+	go p.run()
+	return &fakeBackend{conn: ours, plugin: p}, nil
+}
+
+// world is a gateway with slots over fake plugins, and one client.
+type world struct {
+	t        *testing.T
+	cfg      Config
+	names    []string
+	gw       *Gateway
+	session  *Session
+	launcher *fakeLauncher
+	slots    []*slot.Slot
+	out      *lineBuffer
+	dir      string
+	home     *store.Home
+	state    *store.State
+}
+
+// lineBuffer collects what the client is sent. It is the client's end of stdout.
+type lineBuffer struct {
+	mu   sync.Mutex
+	data []byte
+}
+
+func (b *lineBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data = append(b.data, p...)
+	return len(p), nil
+}
+
+// take returns the lines sent since the last call.
+func (b *lineBuffer) take() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.data) == 0 {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSuffix(string(b.data), "\n"), "\n")
+	b.data = nil
+	return lines
+}
+
+func newWorld(t *testing.T, cfg Config, names []string, plugins map[string]func() *fakePlugin) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "gw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	w := &world{t: t, dir: filepath.Join(dir, "plugins"), launcher: &fakeLauncher{plugins: plugins}, out: &lineBuffer{}}
+	if err := os.Mkdir(w.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for key := range plugins {
+		w.drop(key)
+	}
+	if w.home, err = store.OpenHome(filepath.Join(dir, "home")); err != nil {
+		t.Fatal(err)
+	}
+	if w.state, err = w.home.State(w.dir); err != nil {
+		t.Fatal(err)
+	}
+	if cfg.MaxNameLength == 0 {
+		cfg.MaxNameLength = 46
+	}
+	if cfg.ListWait == 0 {
+		cfg.ListWait = 8 * time.Second
+	}
+	cfg.Version = "9.9.9"
+	w.cfg, w.names = cfg, names
+	w.start()
+	return w
+}
+
+// start makes a host's worth of gateway and slots over what is on disk, and connects the client.
+func (w *world) start() {
+	w.gw = New(w.cfg)
+	w.slots = nil
+	for _, name := range w.names {
+		w.slots = append(w.slots, slot.New(slot.Config{
+			Name: name, PluginsDir: w.dir, Home: w.home, State: w.state, Launcher: w.launcher, Observer: w.gw,
+			Jitter: func(d time.Duration) time.Duration { return d },
+		}))
+	}
+	w.gw.SetSlots(w.slots)
+	w.connect()
+}
+
+// connect makes the world's client session anew.
+func (w *world) connect() {
+	w.session = w.gw.NewSession(rpc.NewSink(w.out, 0))
+}
+
+// drop puts a file for "name version" into the plugins folder, old enough to count as settled.
+func (w *world) drop(key string) {
+	name, version, _ := strings.Cut(key, " ")
+	path := filepath.Join(w.dir, name+"_v"+version)
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n# "+key+"\n"), 0o700); err != nil {
+		w.t.Fatal(err)
+	}
+	old := time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC)
+	if err := os.Chtimes(path, old, old); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) close() {
+	w.session.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, s := range w.slots {
+		s.Close(ctx)
+	}
+}
+
+// send hands lines to the gateway as the client's reader does.
+func (w *world) send(lines ...string) {
+	for _, line := range lines {
+		w.session.Line([]byte(line))
+	}
+	w.session.Idle()
+}
+
+func (w *world) upgrade(name, to string) slot.Report {
+	for _, s := range w.slots {
+		if s.Name() == name {
+			return s.Upgrade(w.t.Context(), slot.UpgradeRequest{Plugin: name, To: to, AllowBreaking: true, AllowDowngrade: true, SettleMS: -1}, nil)
+		}
+	}
+	w.t.Fatalf("no slot %q", name)
+	return slot.Report{}
+}
+
+// tool is the JSON of a tool with nothing special.
+func tool(name string, more ...string) string {
+	return `{"name":"` + name + `","inputSchema":{"type":"object"}` + strings.Join(more, "") + `}`
+}
+
+// demo makes a plugin with the given tools.
+func demo(tools ...string) func() *fakePlugin {
+	return func() *fakePlugin {
+		return &fakePlugin{
+			caps:    `{"tools":{"listChanged":true},"logging":{}}`,
+			lists:   map[string]string{"tools/list": `{"tools":[` + strings.Join(tools, ",") + `]}`},
+			methods: []string{"demo.*"},
+		}
+	}
+}
+
+// prime commits version 1.0.0 as the build to start, without starting it.
+func (w *world) prime(name string) error {
+	listing, err := store.Scan(w.dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range listing.Candidates(name) {
+		if f.Version.String() != "1.0.0" {
+			continue
+		}
+		build, err := w.home.Stage(context.Background(), f)
+		if err != nil {
+			return err
+		}
+		_, err = w.state.Update(context.Background(), name, func(p *store.PluginState) error {
+			p.Active = build.Ref()
+			return nil
+		})
+		return err
+	}
+	return fmt.Errorf("%s 1.0.0 is not in the folder", name)
+}
+
+// seen returns what the newest instance of a plugin has received.
+func (w *world) seen(name string) []string {
+	w.launcher.mu.Lock()
+	defer w.launcher.mu.Unlock()
+	for i := len(w.launcher.started) - 1; i >= 0; i-- {
+		if p := w.launcher.started[i]; p.name == name {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return append([]string(nil), p.seen...)
+		}
+	}
+	return nil
+}

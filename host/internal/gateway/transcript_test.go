@@ -1,0 +1,200 @@
+package gateway
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected lines of testdata/*.transcript")
+
+// TestTranscripts plays conversations and compares every byte the client is sent. A transcript has lines
+//
+//	# comment
+//	> LINE              the client sends it
+//	< LINE              the client is sent it, next
+//	wait DURATION       virtual time passes
+//	upgrade NAME V      another version takes over, without a settle window
+//	seen NAME           methods that the newest instance of a plugin has received: "= a b c"
+//	restart             the host ends and another one starts on the same home
+//	started             how many plugins have been launched so far: "= N"
+//	= TEXT              what the line above printed
+//
+// and, in its first lines, "plugins KIND" which names an entry of settings below.
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.transcript")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".transcript")
+		t.Run(name, func(t *testing.T) { playFile(t, name) })
+	}
+}
+
+// playFile plays one transcript and compares.
+func playFile(t *testing.T, name string) {
+	file := filepath.Join("testdata", name+".transcript")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	synctest.Test(t, func(t *testing.T) { got = play(t, string(raw)) })
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if got != string(raw) {
+		t.Errorf("%s differs; run with -update and look at the change:\n%s", file, firstDifference(string(raw), got))
+	}
+}
+
+// settings are the worlds that transcripts play in.
+var settings = map[string]struct {
+	cfg     Config
+	names   []string
+	plugins map[string]func() *fakePlugin
+}{
+	"one": {
+		cfg:   Config{Prefixed: true},
+		names: []string{"demo"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0": demo(tool("echo"), tool("slow"), tool("progress"), tool("slowly"), tool("ask"), tool("pretty"), tool("die")),
+		},
+	},
+	"alone": {
+		cfg:     Config{},
+		names:   []string{"demo"},
+		plugins: map[string]func() *fakePlugin{"demo 1.0.0": demo(tool("echo"), tool("dotted.name"))},
+	},
+	"context": {
+		cfg:     Config{Prefixed: true, Context: []byte(`{"project_path":"/p"}`)},
+		names:   []string{"demo"},
+		plugins: map[string]func() *fakePlugin{"demo 1.0.0": demo(tool("echo"))},
+	},
+	"strict": {
+		cfg:   Config{Prefixed: true, MaxOutputBytes: 1000, ReadOnly: true},
+		names: []string{"demo"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0": demo(tool("echo"), tool("big", `,"annotations":{"readOnlyHint":true}`)),
+		},
+	},
+	"two": {
+		cfg:   Config{Prefixed: true},
+		names: []string{"demo", "other"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0":  demo(tool("echo"), tool("old")),
+			"demo 1.1.0":  demo(tool("echo"), tool("new")),
+			"demo 1.2.0":  demo(` {"inputSchema" : {"type":"object"}, "name" : "echo"} `, tool("new")),
+			"other 1.0.0": demo(tool("echo"), tool("a name"), tool("a_name"), tool("bad", `,"outputSchema":{"type":"array"}`)),
+		},
+	},
+	"late": {
+		cfg:   Config{Prefixed: true, ListWait: 2 * time.Second},
+		names: []string{"demo", "sleepy"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0": demo(tool("echo")),
+			"sleepy 1.0.0": func() *fakePlugin {
+				p := demo(tool("nap"))()
+				p.boot, p.methods = 5*time.Second, []string{"sleepy.*"}
+				return p
+			},
+		},
+	},
+}
+
+func play(t *testing.T, script string) string {
+	var out strings.Builder
+	var w *world
+	flush := func() {
+		synctest.Wait()
+		if w != nil {
+			for _, line := range w.out.take() {
+				fmt.Fprintf(&out, "< %s\n", line)
+			}
+		}
+	}
+	for _, line := range strings.Split(strings.TrimSuffix(script, "\n"), "\n") {
+		verb, rest, _ := strings.Cut(line, " ")
+		switch verb {
+		case "<", "=": // what was expected
+			continue
+		case "plugins":
+			s, ok := settings[rest]
+			if !ok {
+				t.Fatalf("unknown plugins %q", rest)
+			}
+			fmt.Fprintln(&out, line)
+			versions := map[string]func() *fakePlugin{}
+			for key, p := range s.plugins {
+				versions[key] = p
+			}
+			w = newWorld(t, s.cfg, s.names, versions)
+			defer func() { w.close() }()
+			for _, name := range s.names { // start from 1.0.0 whatever else is there
+				if r := w.prime(name); r != nil {
+					t.Fatal(r)
+				}
+			}
+		case ">":
+			fmt.Fprintln(&out, line)
+			w.send(rest)
+			flush()
+		case "wait":
+			fmt.Fprintln(&out, line)
+			d, err := time.ParseDuration(rest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(d) // virtual time
+			flush()
+		case "upgrade":
+			fmt.Fprintln(&out, line)
+			name, version, _ := strings.Cut(rest, " ")
+			r := w.upgrade(name, version)
+			fmt.Fprintf(&out, "= %s %s\n", r.Result, r.Error)
+			flush()
+		case "restart":
+			fmt.Fprintln(&out, line)
+			w.close()
+			w.start()
+			flush()
+		case "started":
+			fmt.Fprintln(&out, line)
+			w.launcher.mu.Lock()
+			fmt.Fprintf(&out, "= %d\n", len(w.launcher.started))
+			w.launcher.mu.Unlock()
+		case "seen":
+			fmt.Fprintln(&out, line)
+			fmt.Fprintf(&out, "= %s\n", strings.Join(w.seen(rest), " "))
+		default:
+			fmt.Fprintln(&out, line)
+		}
+	}
+	return out.String()
+}
+
+func firstDifference(want, got string) string {
+	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range max(len(a), len(b)) {
+		var x, y string
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if x != y {
+			return fmt.Sprintf("line %d\nwant %s\ngot  %s", i+1, x, y)
+		}
+	}
+	return ""
+}
