@@ -47,7 +47,6 @@ func ExitCode(err error) Exit {
 // exitOf is the exit code for an error that is not a host's own report.
 func exitOf(err error) Exit {
 	var failed *wire.Error
-	var choice *store.ChoiceError
 	var digest *store.DigestError
 	var folder *store.FolderError
 	var run *socket.FolderError
@@ -70,7 +69,7 @@ func exitOf(err error) Exit {
 		return ExitRefused
 	case errors.Is(err, store.ErrPinned), errors.Is(err, store.ErrAmbiguous):
 		return ExitRefused
-	case errors.As(err, &choice) && errors.Is(err, store.ErrNoSuchVersion):
+	case errors.Is(err, store.ErrNoSuchVersion):
 		return ExitNotFound
 	}
 	return ExitFailed

@@ -46,7 +46,7 @@ func PinPlugin(ctx context.Context, home, pluginsDir, name, version, digest stri
 	}
 	_, err = p.states.Update(ctx, name, func(s *store.PluginState) error {
 		s.Pin = &pin
-		s.History = append(s.History, store.Event{Time: time.Now().UTC(), Action: "pin", To: store.Ref{Version: pin.Version, SHA256: pin.SHA256}})
+		s.History = append(s.History, store.Event{Time: time.Now().UTC(), Action: "pin", To: store.Ref(pin)})
 		return nil
 	})
 	return pin, err
@@ -67,7 +67,7 @@ func UnpinPlugin(ctx context.Context, home, pluginsDir, name string) (*Pin, erro
 			return nil // lifted in between
 		}
 		s.Pin = nil
-		s.History = append(s.History, store.Event{Time: time.Now().UTC(), Action: "unpin", From: store.Ref{Version: pin.Version, SHA256: pin.SHA256}})
+		s.History = append(s.History, store.Event{Time: time.Now().UTC(), Action: "unpin", From: store.Ref(*pin)})
 		return nil
 	})
 	return pin, err

@@ -154,10 +154,14 @@ func askStatus(ctx context.Context, targets []target) {
 }
 
 func (r *roller) plugins(targets []target) ([]string, error) {
-	if !r.All {
-		return r.Plugins, nil
-	}
 	set := make(map[string]bool)
+	if !r.All { // in the order asked for
+		return slices.DeleteFunc(slices.Clone(r.Plugins), func(name string) bool {
+			twice := set[name]
+			set[name] = true
+			return twice
+		}), nil
+	}
 	for _, t := range targets {
 		maps.Copy(set, t.serves)
 	}
@@ -416,6 +420,7 @@ func (r *roller) ask(ctx context.Context, t target, req UpgradeRequest) HostRepo
 	switch {
 	case ctx.Err() != nil:
 		h.Outcome, h.exit = OutcomeUnknown, exitOf(ctx.Err())
+		h.Error = "not waited for to the end: the host goes on by itself, sox-host status shows how far"
 	case gone(err):
 		h.Outcome, h.Error = OutcomeEnded, "the host ended before it answered"
 	case errors.Is(err, ErrUnresponsive):

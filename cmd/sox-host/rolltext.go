@@ -61,6 +61,9 @@ func movement(r host.Report) string {
 
 func preparation(r host.Report) []string {
 	var parts []string
+	if r.Result == host.ResultUnchanged {
+		return nil
+	}
 	if r.StagedMS > 0 {
 		parts = append(parts, "staged "+millis(r.StagedMS))
 	}
@@ -70,18 +73,24 @@ func preparation(r host.Report) []string {
 	if r.Schema != "" {
 		parts = append(parts, "schema "+oneLine(r.Schema))
 	}
-	if r.CutoverMS > 0 {
+	if hasCutOver(r) {
 		parts = append(parts, fmt.Sprintf("cut over (generation %d) in %s", r.Generation, millis(r.CutoverMS)))
 	}
 	return parts
 }
 
+// hasCutOver says whether a client could have noticed: without a host there is none.
+func hasCutOver(r host.Report) bool { return r.CutoverMS > 0 && !r.NoHost }
+
 // departure is how the old generation went.
 func departure(r host.Report, req host.UpgradeRequest) []string {
-	if r.CutoverMS <= 0 || r.From == "" {
+	if !hasCutOver(r) || r.From == "" {
 		return nil
 	}
-	drained := "drained " + count(r.Drained, "call") + " in " + millis(r.DrainMS)
+	drained := "no calls to drain"
+	if r.Drained+r.Unknown > 0 {
+		drained = "drained " + count(r.Drained, "call") + " in " + millis(r.DrainMS)
+	}
 	stopped := "stopped " + r.From
 	if req.Restart {
 		stopped = "stopped the old process"
@@ -89,13 +98,14 @@ func departure(r host.Report, req host.UpgradeRequest) []string {
 	return []string{drained, oneLine(stopped)}
 }
 
-// printHosts names the hosts when there is more to say than that one did it.
+// printHosts names the hosts whose fate the last line does not tell.
 func printHosts(c *call, hosts []host.HostReport) {
-	if len(hosts) == 1 && hosts[0].Error == "" {
-		return
+	told := true
+	for _, h := range hosts {
+		told = told && (h.Outcome == host.OutcomeDone || h.Outcome == host.OutcomeUntouched || h.Canary && h.Outcome == host.OutcomeFailed)
 	}
-	if len(hosts) == 1 && hosts[0].Outcome == host.OutcomeFailed {
-		return // the outcome says the same
+	if told {
+		return
 	}
 	for _, h := range hosts {
 		line := fmt.Sprintf("host %d", h.PID)
@@ -124,28 +134,35 @@ func outcome(c *call, p host.PluginRoll, req host.UpgradeRequest) []string {
 	case host.ResultPlanned:
 		parts = append(parts, "would go to "+r.To, "nothing was changed")
 	case host.ResultUnchanged:
-		parts = append(parts, strings.TrimSpace("nothing to do "+version2(r)))
+		parts = append(parts, strings.TrimSpace("nothing to do "+presentVersion(r)))
 	case host.ResultRefused:
 		parts = append(parts, "refused"+at(r)+": "+p.Error)
 	default:
 		parts = append(parts, "failed"+at(r)+": "+p.Error)
 	}
-	if r.CutoverMS > 0 {
+	if hasCutOver(r) {
 		parts = append(parts, count(r.Failed, "call")+" failed")
+	}
+	if len(p.Hosts) > 1 && p.Exit == host.ExitDone && !req.DryRun {
+		parts = append(parts, fmt.Sprintf("on %d hosts", len(p.Hosts)))
 	}
 	if r.Unknown > 0 {
 		parts = append(parts, count(r.Unknown, "call")+" cut off with an unknown outcome")
 	}
-	if r.NoHost && !req.DryRun && undo != "" {
-		parts = append(parts, "no host was running: the next one starts it")
+	if r.NoHost && undo != "" {
+		parts = append(parts, "no host was running it: the next one starts it")
 	}
-	if (r.Result == host.ResultRefused || r.Result == host.ResultFailed) && r.From != "" && len(p.Hosts) > 0 {
-		parts = append(parts, r.From+" still serves")
+	if (r.Result == host.ResultRefused || r.Result == host.ResultFailed) && r.From != "" {
+		stays := " still serves"
+		if len(p.Hosts) == 0 {
+			stays = " stays active"
+		}
+		parts = append(parts, r.From+stays)
 	}
 	if p.Exit != host.ExitDone && r.Result != host.ResultRefused && r.Result != host.ResultFailed && p.Error != "" {
 		parts = append(parts, p.Error)
 	}
-	if undo != "" {
+	if undo != "" && r.From != "" {
 		parts = append(parts, "undo: "+undo+c.sameFolders())
 	}
 	for i, part := range parts {
@@ -154,7 +171,7 @@ func outcome(c *call, p host.PluginRoll, req host.UpgradeRequest) []string {
 	return parts
 }
 
-func version2(r host.Report) string {
+func presentVersion(r host.Report) string {
 	switch {
 	case r.To != "":
 		return "at " + r.To

@@ -159,7 +159,7 @@ func newLogger(w io.Writer, level string, asJSON bool) (hclog.Logger, error) {
 	if l == hclog.NoLevel {
 		return nil, usagef("--log-level %q: want trace, debug, info, warn, error or off", level)
 	}
-	return hclog.New(&hclog.LoggerOptions{Name: "sox-host", Level: l, Output: w, JSONFormat: asJSON}), nil
+	return hclog.New(&hclog.LoggerOptions{Level: l, Output: w, JSONFormat: asJSON}), nil
 }
 
 // guardLine is how this program starts itself as a guard. On Linux the running file is named by the kernel, so that

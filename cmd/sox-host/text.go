@@ -49,9 +49,11 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// millis shows a duration in the unit that reads best: 0.4ms, 41ms, 1.2s.
+// millis shows a duration in the unit that reads best: <0.1ms, 0.4ms, 41ms, 1.2s.
 func millis(ms float64) string {
 	switch {
+	case ms < 0.1:
+		return "<0.1ms"
 	case ms < 9.95:
 		return fmt.Sprintf("%.1fms", ms)
 	case ms < 999.5:

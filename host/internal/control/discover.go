@@ -82,7 +82,7 @@ func ask(ctx context.Context, path string) *Found {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, syscall.EAGAIN), dialling.Err() != nil: // a full backlog is a host that accepts nothing
-		f.Err = fmt.Errorf("host %d: %w", f.PID, ErrUnresponsive)
+		f.Err = ErrUnresponsive
 		return f
 	case err != nil:
 		f.Err = err
@@ -96,8 +96,8 @@ func ask(ctx context.Context, path string) *Found {
 			return nil // it ended at this moment
 		}
 	}
-	if err != nil {
-		f.Err = fmt.Errorf("host %d: %w", f.PID, err)
+	if f.Err = err; errors.Is(err, ErrUnresponsive) {
+		f.Err = ErrUnresponsive // which request it did not answer tells nobody anything
 	}
 	if hello.PID != 0 {
 		f.PID, f.Since = hello.PID, hello.Since

@@ -341,6 +341,9 @@ func TestASocketThatWasTakenAwayComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := old.Hello(ctx); err != nil { // accepted, not only waiting to be
+		t.Fatal(err)
+	}
 	if err := os.RemoveAll(RunFolder(home)); err != nil {
 		t.Fatal(err)
 	}
