@@ -150,8 +150,8 @@ var volatile = []string{"TERM=", "SHELL=", "XDG_SESSION_", "XDG_VTNR=", "XDG_SEA
 // envHash is the hash of the environment that the plugin gets from the host's own.
 func (l *launcher) envHash(host []string) string {
 	sum := sha256.New()
-next:
 	allow := slices.Concat(l.settings.EnvAllow, l.manifestAllow())
+next:
 	for _, entry := range process.Environ(allow, l.settings.Env, host) {
 		for _, prefix := range volatile {
 			if strings.HasPrefix(entry, prefix) {
