@@ -110,17 +110,16 @@ func newOptions(opts []Option) options {
 }
 
 func (p *Plugin) addMethod(h *handler) {
-	prefix := strings.TrimSuffix(h.name, "*")
-	switch {
-	case prefix == "" || strings.HasPrefix(prefix, "sox/") || strings.HasPrefix(prefix, "$/"):
-		panic(fmt.Sprintf("sdk: method %q: the name is reserved", h.name))
-	case wire.IsMCPMethod(prefix):
-		panic(fmt.Sprintf("sdk: method %q belongs to MCP", h.name))
-	case p.methods[h.name] != nil:
+	if p.methods[h.name] != nil {
 		panic(fmt.Sprintf("sdk: method %q is registered twice", h.name))
 	}
+	// The host will read it in the ready frame, and refuse the plugin over a reserved name: better now.
+	range1 := wire.ProtocolRange{Min: wire.Protocol, Max: wire.Protocol}
+	if err := (wire.Ready{Protocol: range1, Name: p.name, Version: p.version, Methods: []string{h.name}}).Check(p.name, p.version); err != nil {
+		panic(fmt.Sprintf("sdk: method %q: %v", h.name, err))
+	}
 	p.methods[h.name] = h
-	if prefix != h.name {
+	if strings.HasSuffix(h.name, "*") {
 		p.patterns = append(p.patterns, h)
 	}
 }

@@ -96,6 +96,9 @@ func Serve(ctx context.Context, p *Plugin, opts ...ServeOption) error {
 		p.locked = true
 	}
 	how := startedBy(os.Getenv)
+	if err := speaks(os.Getenv(wire.EnvProtocols)); err != nil && how != byHand {
+		return err
+	}
 	name := os.Getenv(wire.EnvName)
 	if how != byHand && name != "" && name != p.name {
 		p.logger.Warn("the file is named for another plugin", "file", name)
@@ -129,6 +132,21 @@ func Serve(ctx context.Context, p *Plugin, opts ...ServeOption) error {
 	return newServer(p).serveLines(ctx, s.in, s.out)
 }
 
+// speaks checks the range of protocols that the host offers, "MIN-MAX"; none offered is no objection.
+func speaks(offered string) error {
+	if offered == "" {
+		return nil
+	}
+	var r wire.ProtocolRange
+	if n, err := fmt.Sscanf(offered, "%d-%d", &r.Min, &r.Max); err != nil || n != 2 {
+		return fmt.Errorf("%s=%q is not a range of protocols", wire.EnvProtocols, offered)
+	}
+	if wire.Protocol < r.Min || wire.Protocol > r.Max {
+		return fmt.Errorf("the host speaks protocol %s, this plugin speaks %d: rebuild it with the SDK of the host's release", r, wire.Protocol)
+	}
+	return nil
+}
+
 // start says who started the process.
 type start uint8
 
@@ -143,9 +161,11 @@ func startedBy(getenv func(string) string) start {
 	switch {
 	case getenv(wire.EnvFD) != "":
 		return byDescriptor
+	case getenv(wire.EnvListenFD) != "":
+		return byListener
 	case getenv(wire.EnvSocket) != "":
 		return byPath
-	case getenv(wire.EnvListenFD) != "", getenv("LISTEN_PID") == fmt.Sprint(os.Getpid()) && getenv("LISTEN_FDS") != "":
+	case getenv("LISTEN_PID") == fmt.Sprint(os.Getpid()) && getenv("LISTEN_FDS") != "":
 		return byListener
 	}
 	return byHand

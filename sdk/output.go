@@ -52,7 +52,8 @@ func (c *conn) notify(session uint64, method string, params []byte) error {
 	return c.flush()
 }
 
-// answer sends the one answer of a request.
+// answer sends the one answer of a request, and waits while the output is full. On the reader's goroutine, for a request that is refused, that is meant: a
+// host that sends without reading is not read from either, until it reads or its time is over (StallTimeout). A dropped answer would be worse.
 func (c *conn) answer(id []byte, method string, result json.RawMessage, fault *wire.Error) {
 	p := c.srv.p
 	if fault == nil {

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sox-host/sox-host/plugin/socket"
 	"github.com/sox-host/sox-host/plugin/wire"
 	"github.com/sox-host/sox-host/sdk"
 	"github.com/sox-host/sox-host/sdk/sdktest"
@@ -255,14 +256,16 @@ func TestMainFlags(t *testing.T) {
 }
 
 func TestStartFailsWithOneClearError(t *testing.T) {
-	for name, env := range map[string]string{
-		"descriptor_is_no_number": wire.EnvFD + "=x",
-		"descriptor_is_closed":    wire.EnvFD + "=77",
-		"listener_is_no_socket":   wire.EnvListenFD + "=0",
-		"path_is_relative":        wire.EnvSocket + "=here.sock",
+	for name, env := range map[string][]string{
+		"descriptor_is_no_number": {wire.EnvFD + "=x"},
+		"descriptor_is_closed":    {wire.EnvFD + "=77"},
+		"listener_is_no_socket":   {wire.EnvListenFD + "=0"},
+		"path_is_relative":        {wire.EnvSocket + "=here.sock"},
+		"foreign_protocols":       {wire.EnvFD + "=77", wire.EnvProtocols + "=2-3"},
+		"protocols_are_no_range":  {wire.EnvFD + "=77", wire.EnvProtocols + "=one"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := launch(t, []string{env}, nil)
+			p := launch(t, env, nil)
 			p.wantExit(t, 1)
 			if lines := strings.Split(strings.TrimSpace(p.stderr.String()), "\n"); len(lines) != 1 || !json.Valid([]byte(lines[0])) {
 				t.Errorf("stderr %q", p.stderr.String())
@@ -362,6 +365,22 @@ func TestProcessListensAtAPath(t *testing.T) {
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		t.Errorf("the socket is left behind: %v", err)
 	}
+}
+
+func TestProcessAdoptsTheLifeLockItWasStartedWith(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	lock, err := socket.TryLock(socket.LockPath(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	refused := launch(t, []string{wire.EnvSocket + "=" + path}, nil)
+	refused.wantExit(t, 1) // somebody else, the test, holds the lock
+	p := launch(t, []string{wire.EnvSocket + "=" + path, sdk.EnvLockFD + "=3"}, []*os.File{lock.File()})
+	h := dialWhenThere(t, p, path)
+	h.Ready()
+	h.Send(`{"jsonrpc":"2.0","method":"sox/shutdown"}`)
+	p.wantExit(t, 0)
 }
 
 // dialWhenThere dials until the plugin listens, or has ended.

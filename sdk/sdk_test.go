@@ -380,6 +380,35 @@ func TestOutOfAnything(t *testing.T) {
 	}
 }
 
+func TestToolsListShowsWhatWasDeclared(t *testing.T) {
+	p := sdk.New("decl", "1.0.0")
+	sdk.Tool(p, "t", "Does it.", func(context.Context, empty) (string, error) { return "", nil },
+		sdk.Title("It"), sdk.Idempotent(), sdk.Destructive(false), sdk.OpenWorld(false), sdk.Meta("x/y", 1))
+	raw, err := sdktest.Start(t, p).Open(sdktest.MCP("2025-11-25")).Call("tools/list", nil)
+	want := `{"tools":[{"name":"t","title":"It","description":"Does it.","inputSchema":{"type":"object","additionalProperties":false},` +
+		`"annotations":{"title":"It","destructiveHint":false,"idempotentHint":true,"openWorldHint":false},"_meta":{"x/y":1}}]}`
+	if err != nil || string(raw) != want {
+		t.Errorf("got  %s, %v\nwant %s", raw, err, want)
+	}
+}
+
+func TestInputSchemaOfTheAuthorIsEnforced(t *testing.T) {
+	p := sdk.New("own", "1.0.0")
+	sdk.Method(p, "own.pick", func(_ context.Context, in struct {
+		Color string `json:"color"`
+	}) (string, error) {
+		return in.Color, nil
+	}, sdk.InputSchema(json.RawMessage(`{"type":"object","properties":{"color":{"enum":["red","blue"],"default":"blue"}}}`)))
+	s := sdktest.Start(t, p).Root()
+	if raw, err := s.Call("own.pick", empty{}); err != nil || string(raw) != `"blue"` {
+		t.Errorf("default: %s, %v", raw, err)
+	}
+	_, err := s.Call("own.pick", map[string]any{"color": "green"})
+	if e := wantCode(t, err, wire.CodeInvalidParams, wire.ExecutedNo); !strings.Contains(e.Message, "color") {
+		t.Errorf("message %q", e.Message)
+	}
+}
+
 func TestModernRequestsAreCheckedOneByOne(t *testing.T) {
 	h := sdktest.Start(t, newEcho(t))
 	s := h.Open()
@@ -528,6 +557,7 @@ func TestMisuseAtConstructionPanics(t *testing.T) {
 		"tool_name":              func() { sdk.Tool(newEcho(t), "a b", "", say) },
 		"tool_input_not_object":  func() { sdk.Tool(newEcho(t), "x", "", func(context.Context, int) (string, error) { return "", nil }) },
 		"method_of_the_protocol": func() { sdk.Method(newEcho(t), "sox/x", say) },
+		"pattern_over_mcp":       func() { sdk.HandleFunc(newEcho(t), "too*", nil) },
 		"method_of_mcp":          func() { sdk.Method(newEcho(t), "tools/call", say) },
 		"method_twice":           func() { sdk.Method(newEcho(t), "echo.say", say) },
 		"after_serving":          func() { p := newEcho(t); sdktest.Start(t, p).Ready(); sdk.Method(p, "late", say) },
