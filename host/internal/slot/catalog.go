@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/schema"
@@ -32,6 +33,7 @@ type Catalog struct {
 	Problems     []string        `json:"problems,omitempty"` // entries left out, and why
 
 	hashes [4]string // of each list, in the order of lists
+	build  string    // sha256 of the build that listed it
 }
 
 // Entry is one element of a list: its identity (name, uri or uriTemplate) and its bytes.
@@ -109,6 +111,12 @@ func (c *Catalog) Empty() bool {
 	return len(c.Tools)+len(c.Prompts)+len(c.Resources)+len(c.Templates) == 0
 }
 
+// same reports that two catalogs are equal in every way that is kept.
+func (c *Catalog) same(o *Catalog) bool {
+	return o != nil && c.build == o.build && c.hashes == o.hashes && c.Instructions == o.Instructions &&
+		bytes.Equal(c.Capabilities, o.Capabilities) && slices.Equal(c.Problems, o.Problems)
+}
+
 // seal computes the hashes.
 func (c *Catalog) seal() {
 	for i, l := range lists {
@@ -131,9 +139,9 @@ func raws(entries []Entry) []json.RawMessage {
 	return out
 }
 
-// decodeCatalog reads the cache's form.
-func decodeCatalog(raw []byte) (*Catalog, error) {
-	var c Catalog
+// decodeCatalog reads the cache's form of what a build listed.
+func decodeCatalog(build string, raw []byte) (*Catalog, error) {
+	c := Catalog{build: build}
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return nil, err
 	}
@@ -156,7 +164,7 @@ func diffCatalogs(old, new *Catalog) []schema.Changes {
 // fetchCatalog lists everything over an open session. A plugin that serves no MCP has an empty catalog.
 // Invalid entries are left out and named in Problems.
 func (g *generation) fetchCatalog(ctx context.Context, s *Session, hello greeting) (*Catalog, error) {
-	c := &Catalog{Capabilities: hello.capabilities, Instructions: hello.instructions}
+	c := &Catalog{Capabilities: hello.capabilities, Instructions: hello.instructions, build: g.build.SHA256}
 	defer c.seal()
 	if len(g.ready.MCP) == 0 || s.Revision == "" {
 		return c, nil

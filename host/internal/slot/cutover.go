@@ -2,16 +2,18 @@ package slot
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/host/internal/store"
 	"github.com/sox-host/sox-host/plugin/schema"
-	"github.com/sox-host/sox-host/plugin/wire"
 )
 
 // An upgrade, a rollback and a restart are one sequence:
@@ -58,8 +60,9 @@ func orNone(version string) string {
 	return version
 }
 
-// upgrade is one operation under way.
+// upgrade is one operation under way. Its fields belong to the goroutine in Upgrade; at is guarded by Slot.mu.
 type upgrade struct {
+	at       Step
 	s        *Slot
 	req      UpgradeRequest
 	progress func(StepEvent)
@@ -73,6 +76,7 @@ type upgrade struct {
 	new      *generation
 	trial    string // a dry run's own store, removed at the end
 	catalogs map[Profile]*Catalog
+	handover json.RawMessage // the old generation's answer to sox/snapshot; nil = none
 }
 
 // Upgrade carries out one operation and reports how it ended. It returns when the old generation is gone
@@ -82,10 +86,11 @@ func (s *Slot) Upgrade(ctx context.Context, req UpgradeRequest, progress func(St
 		progress = func(StepEvent) {}
 	}
 	u := &upgrade{s: s, req: req, progress: progress, report: Report{Plugin: s.name}}
-	s.work.Add(1)
-	defer s.work.Done()
+	if !u.begin() {
+		return u.failed(u.fail(StepLock, ExitFailed, errClosing))
+	}
+	defer u.end()
 	err := u.run(ctx)
-	s.setOperation("")
 	if u.trial != "" {
 		if err := os.RemoveAll(u.trial); err != nil {
 			s.log.Warn("a dry run's copy was not removed", "path", u.trial, "error", err)
@@ -94,6 +99,31 @@ func (s *Slot) Upgrade(ctx context.Context, req UpgradeRequest, progress func(St
 	if err == nil {
 		return u.report
 	}
+	return u.failed(err)
+}
+
+// begin makes the operation known to the slot. It reports false when the slot is closed.
+func (u *upgrade) begin() bool {
+	u.s.mu.Lock()
+	defer u.s.mu.Unlock()
+	if u.s.closed {
+		return false
+	}
+	u.s.work.Add(1)
+	u.s.operations = append(u.s.operations, u)
+	return true
+}
+
+func (u *upgrade) end() {
+	u.s.mu.Lock()
+	u.s.operations = slices.DeleteFunc(u.s.operations, func(o *upgrade) bool { return o == u })
+	u.s.mu.Unlock()
+	u.s.work.Done()
+}
+
+// failed turns an error into the report.
+func (u *upgrade) failed(err error) Report {
+	s := u.s
 	var c *CutoverError
 	if !errors.As(err, &c) {
 		c = &CutoverError{Slot: s.name, From: u.report.From, To: u.report.To, Exit: ExitFailed, Err: err}
@@ -109,28 +139,30 @@ func (s *Slot) Upgrade(ctx context.Context, req UpgradeRequest, progress func(St
 	return u.report
 }
 
-func (s *Slot) setOperation(step Step) {
-	s.mu.Lock()
-	s.operation = step
-	s.mu.Unlock()
-}
-
 // step begins a step.
 func (u *upgrade) step(step Step) {
 	u.began = time.Now()
-	u.s.setOperation(step)
+	u.s.mu.Lock()
+	u.at = step
+	u.s.mu.Unlock()
+	faultPoint(string(step))
 }
 
 // done reports the end of a step and returns how long it took, in milliseconds.
 func (u *upgrade) done(step Step, detail string) float64 {
+	faultPoint(string(step) + ".done")
 	ms := float64(time.Since(u.began).Microseconds()) / 1000
 	u.progress(StepEvent{Plugin: u.s.name, Step: step, MS: ms, Detail: detail})
 	return ms
 }
 
 func (u *upgrade) fail(step Step, exit Exit, err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTimeout) {
+	var digest *store.DigestError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errTimeout):
 		exit = ExitDeadline
+	case errors.As(err, &digest):
+		exit = ExitVerify
 	}
 	return &CutoverError{Slot: u.s.name, From: u.report.From, To: u.report.To, Step: step, Exit: exit, Err: err}
 }
@@ -162,10 +194,12 @@ func (u *upgrade) run(ctx context.Context) error {
 }
 
 // lock takes the plugin's operation lock on disk, against other processes, and the slot's own, against its
-// starts. A host that only adopts what another one commits takes the second alone.
+// starts. A host that only adopts what another one commits takes the second alone, and so does a dry run,
+// which writes nothing.
 func (u *upgrade) lock(ctx context.Context) (unlock func(), err error) {
+	s := u.s
 	release := func() {}
-	if !u.req.Adopt {
+	if !u.req.Adopt && !u.req.DryRun {
 		if release, err = u.s.cfg.State.Lock(ctx, u.s.name); err != nil {
 			exit := ExitFailed
 			if errors.Is(err, store.ErrBusy) {
@@ -174,13 +208,20 @@ func (u *upgrade) lock(ctx context.Context) (unlock func(), err error) {
 			return nil, u.fail(StepLock, exit, err)
 		}
 	}
-	select {
-	case u.s.op <- struct{}{}:
-	case <-ctx.Done():
+	if !s.acquire(ctx) {
 		release()
-		return nil, u.fail(StepLock, ExitBusy, fmt.Errorf("a start of %s is under way: %w", u.s.name, context.Cause(ctx)))
+		return nil, u.fail(StepLock, ExitBusy, fmt.Errorf("a start of %s is under way: %w", s.name, context.Cause(ctx)))
 	}
-	return func() { <-u.s.op; release() }, nil
+	s.mu.Lock()
+	s.swapping++
+	s.mu.Unlock()
+	return func() {
+		s.mu.Lock()
+		s.swapping--
+		s.mu.Unlock()
+		s.release()
+		release()
+	}, nil
 }
 
 // untilCutover runs every step up to the new generation being active. It leaves u.new nil when there was
@@ -206,22 +247,29 @@ func (u *upgrade) untilCutover(ctx context.Context) error {
 		return u.rehearse(ctx, exclusive)
 	}
 	if exclusive && u.old != nil {
+		if err := u.takeSnapshot(ctx); err != nil {
+			return err
+		}
 		u.vacate()
 	}
-	if err := u.prepare(ctx); err != nil {
-		if u.new != nil {
-			u.new.stop(process.DefaultLadder)
-			u.new = nil
-		}
-		if exclusive && u.old != nil {
-			s.mu.Lock()
-			s.startLocked() // after the operation lock is free
-			s.mu.Unlock()
-		}
-		return err
+	err := u.prepare(ctx)
+	if err == nil {
+		err = u.cutover()
 	}
-	u.cutover(exclusive)
-	return nil
+	if err == nil {
+		return nil
+	}
+	if u.new != nil {
+		u.new.stop(s.ladder())
+		u.new = nil
+	}
+	s.mu.Lock()
+	if exclusive && u.old != nil {
+		s.startLocked() // the old build again; it waits for op
+	}
+	s.advanceLocked()
+	s.mu.Unlock()
+	return err
 }
 
 // resolve finds the build to go to, checks the gates that need no running candidate, and stages it. It sets
@@ -257,7 +305,8 @@ func (u *upgrade) resolve(ctx context.Context) (err error) {
 	u.report.To, u.report.ToSHA256 = u.build.Version.String(), u.build.SHA256
 	u.done(StepResolve, u.report.To)
 
-	if u.build.Ref() == u.oldRef && !u.req.Restart && (u.old != nil || u.req.DryRun) {
+	// A plugin that does not run has nothing to be swapped; its next start picks this build anyway.
+	if u.build.Ref() == u.oldRef && !u.req.Restart {
 		u.report.Result = ResultUnchanged
 		return nil
 	}
@@ -308,9 +357,6 @@ func (u *upgrade) chooseFile(ctx context.Context) error {
 	}
 	if choice.To == nil && choice.Pin == nil && !u.oldRef.IsZero() && file.Version.Compare(u.oldRef.Version) < 0 && !u.req.AllowDowngrade {
 		u.build = store.Build{Plugin: s.name, Version: u.oldRef.Version, SHA256: u.oldRef.SHA256}
-		if u.old == nil && !u.req.DryRun {
-			return u.lookup(u.oldRef)
-		}
 		return nil // the folder holds nothing newer
 	}
 	u.step(StepPreflight)
@@ -322,14 +368,8 @@ func (u *upgrade) chooseFile(ctx context.Context) error {
 		}
 	}
 	u.step(StepStage)
-	u.build, err = home.Stage(ctx, file)
-	if err != nil {
-		exit := ExitFailed
-		var digest *store.DigestError
-		if errors.As(err, &digest) {
-			exit = ExitVerify
-		}
-		return u.fail(StepStage, exit, err)
+	if u.build, err = home.Stage(ctx, file); err != nil {
+		return u.fail(StepStage, ExitFailed, err)
 	}
 	u.report.StagedMS = u.done(StepStage, fmt.Sprintf("%.12s", u.build.SHA256))
 	return nil
@@ -388,8 +428,8 @@ func (u *upgrade) vacate() {
 	s.mu.Lock()
 	if s.active == u.old {
 		s.active = nil
+		u.old.role, u.old.stopping = draining, true
 	}
-	u.old.role = draining
 	s.mu.Unlock()
 	u.drain()
 	u.step(StepStop)
@@ -404,7 +444,7 @@ func (u *upgrade) prepare(ctx context.Context) error {
 	began := time.Now()
 	startCtx, cancel := context.WithTimeoutCause(ctx, s.cfg.Settings.StartTimeout, fmt.Errorf("%w: not ready within %v", errTimeout, s.cfg.Settings.StartTimeout))
 	defer cancel()
-	g, step, err := s.bringUp(startCtx, u.build)
+	g, step, err := s.bringUp(startCtx, u.build, u.step)
 	if err != nil {
 		if u.old != nil && !s.cfg.Settings.Exclusive {
 			err = fmt.Errorf("%w. If only one instance of %s may run at a time, set \"exclusive\": true in %s.json", err, s.name, s.name)
@@ -433,7 +473,13 @@ func (u *upgrade) prepare(ctx context.Context) error {
 		return u.fail(StepGate, ExitFailed, fmt.Errorf("not healthy after it listed: %w", err))
 	}
 	u.done(StepGate, "")
-	if u.req.Restart || u.req.Adopt || u.req.DryRun {
+	if u.req.DryRun {
+		return nil
+	}
+	if err := u.handOver(startCtx); err != nil {
+		return err
+	}
+	if u.req.Restart || u.req.Adopt {
 		return nil
 	}
 	u.step(StepCommit)
@@ -478,7 +524,7 @@ func (u *upgrade) list(ctx context.Context) error {
 				return err
 			}
 		}
-		if len(c.Problems) > 0 {
+		if len(c.Problems) > 0 && !u.req.Rollback && !u.req.Restart && !u.req.Adopt {
 			return fmt.Errorf("invalid entries: %s", join(c.Problems))
 		}
 		u.catalogs[p] = c
@@ -509,9 +555,7 @@ func (u *upgrade) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		_ = g.conn.Notify(0, wire.MethodSessionClose, append(wire.AppendUint([]byte(`{"session":`), probe.ID), '}'))
-	}()
+	defer g.closeSession(probe.ID)
 	return fetch(probe, hello)
 }
 
@@ -527,7 +571,7 @@ func (u *upgrade) diff(ctx context.Context) {
 		s.mu.Unlock()
 		if old == nil && u.oldRef.SHA256 != "" {
 			if raw, ok := s.cfg.State.LoadCatalog(s.catalogKey(u.oldRef.SHA256, p)); ok {
-				old, _ = decodeCatalog(raw) // a damaged entry is a miss
+				old, _ = decodeCatalog(u.oldRef.SHA256, raw) // a damaged entry is a miss
 			}
 		}
 		if old == nil && u.old != nil && p == probeSession().Profile() {
@@ -569,6 +613,7 @@ func (u *upgrade) listOld(ctx context.Context) *Catalog {
 	if err != nil {
 		return nil
 	}
+	defer u.old.closeSession(probe.ID)
 	c, err := u.old.fetchCatalog(ctx, probe, hello)
 	if err != nil {
 		return nil
@@ -597,11 +642,21 @@ func (u *upgrade) commit(ctx context.Context) error {
 		return u.new.deathError()
 	default:
 	}
+	u.s.mu.Lock()
+	leaves := u.s.reverting // the old one has just ended in its probation: it is no build to come back to
+	u.s.mu.Unlock()
 	_, err := u.s.cfg.State.Update(ctx, u.s.name, func(p *store.PluginState) error {
 		if p.Active == u.build.Ref() {
 			return nil
 		}
-		p.Previous, p.Active = p.Active, u.build.Ref()
+		from := p.Active
+		if leaves != nil && leaves.build.Ref() == from {
+			p.Bad = append(without(p.Bad, from.SHA256), from.SHA256)
+			if !p.Previous.IsZero() && p.Previous != u.build.Ref() {
+				from = p.Previous
+			}
+		}
+		p.Previous, p.Active = from, u.build.Ref()
 		p.LastStartFailed, p.LastStartError = false, ""
 		p.Bad = without(p.Bad, u.build.SHA256)
 		p.History = append(p.History, store.Event{Time: time.Now(), Action: action, From: p.Previous, To: p.Active})
@@ -620,44 +675,60 @@ func without(list []string, one string) []string {
 	return out
 }
 
-// cutover moves the pointer: new requests go to the new generation.
-func (u *upgrade) cutover(exclusive bool) {
+// cutover moves the pointer: new requests go to the new generation. It fails only if that has ended in the
+// moment since the commit, which is then taken back.
+func (u *upgrade) cutover() error {
 	s, g := u.s, u.new
 	u.step(StepCutover)
 	s.mu.Lock()
-	if g.role == ended { // it died between the last check and here: as a crash in probation
-		s.build, g.trial = g.build, true
+	if g.role == ended || s.closed {
+		closed := s.closed
 		s.mu.Unlock()
-		s.work.Go(func() { s.revert(g) }) // after the operation lock is free
-		return
+		if closed { // the next start picks what was committed
+			return u.fail(StepCutover, ExitFailed, errClosing)
+		}
+		return u.takeBack()
 	}
 	s.cancelRestartLocked()
-	s.breaker.reset()
+	s.breaker.Success()
 	s.trialEndLocked()
-	if !exclusive && u.old != nil && u.old.role == active {
+	if c := s.reverting; c != nil {
+		s.reverting = nil
+		c.verdict = "replaced by " + g.build.Version.String()
+		close(c.reverted)
+	}
+	s.forgetWarmLocked()
+	if u.old != nil && u.old.role == active {
 		u.old.role = draining
 		s.warm = u.old
 	}
-	s.warmCatalogs, s.warmFacts = s.catalogs, s.facts
+	s.warmCatalogs, s.warmFacts, s.warmBuild = s.catalogs, s.facts, u.oldRef
 	g.role, g.since = active, time.Now()
 	s.active, s.build, s.startFault = g, g.build, ""
 	s.facts = &Facts{MCP: g.ready.MCP, Methods: g.ready.Methods}
-	s.catalogs = make(map[Profile]*Catalog, len(u.catalogs))
+	// A profile that came during the upgrade is shown the old lists until the new generation has listed for
+	// it: a list must not become empty on the way.
+	s.catalogs = maps.Clone(s.catalogs)
 	for p, c := range u.catalogs {
 		s.catalogs[p] = c
 		g.listed[p] = true
 	}
-	if !u.req.Restart {
+	s.learnAllLocked(g)
+	if !u.req.Restart && !u.oldRef.IsZero() { // else there is nothing to go back to
 		g.trial = true
 		s.trialEnd = time.AfterFunc(s.cfg.Settings.Probation, func() {
 			s.mu.Lock()
-			g.trial = false
-			s.mu.Unlock()
+			defer s.mu.Unlock()
+			if g.trial {
+				g.trial = false
+				s.forgetWarmLocked()
+			}
 		})
 	}
 	if !u.req.Rollback && !u.req.Restart {
 		s.counters.upgrades++
 	}
+	s.armIdleLocked(s.cfg.Settings.IdleRetire)
 	facts := s.facts
 	s.mu.Unlock()
 	s.flushQueue()
@@ -668,9 +739,23 @@ func (u *upgrade) cutover(exclusive bool) {
 	for p, c := range u.catalogs {
 		s.saveCatalog(g.build.SHA256, p, c)
 	}
+	s.remember("")
 	u.step(StepNotify)
 	s.cfg.Observer.Changed(s)
 	u.done(StepNotify, "")
+	return nil
+}
+
+// takeBack undoes the commit of a generation that ended before the cutover. The old one still serves.
+func (u *upgrade) takeBack() error {
+	s, g := u.s, u.new
+	err := g.deathError()
+	if !u.req.Restart && !u.req.Adopt {
+		if _, _, failure := s.stepBack(g, "ended at the cutover: "+g.exit.String()); failure != nil {
+			err = fmt.Errorf("%w; and the commit could not be taken back: %w", err, failure)
+		}
+	}
+	return u.fail(StepCutover, ExitFailed, err)
 }
 
 // trialEndLocked ends a probation without a verdict.
@@ -701,46 +786,63 @@ func (u *upgrade) afterCutover() error {
 	}
 	watch := time.NewTimer(settle)
 	defer watch.Stop()
-	if u.old != nil && u.old.role != ended {
+	if u.oldDrains() {
 		u.drain()
 	}
 	u.step(StepProbation)
 	select {
-	case <-watch.C:
 	case <-g.dead:
-		if err := u.crashed(); err != nil {
-			return err
-		}
+	case <-watch.C:
 	case <-s.ctx.Done():
 	}
-	u.done(StepProbation, "settled")
-
-	s.mu.Lock()
-	stop := u.old != nil && u.old.role == draining
-	if stop {
+	err := u.crashed()
+	if err == nil {
+		u.done(StepProbation, "settled")
+	}
+	if u.oldDrains() {
+		s.mu.Lock()
 		u.old.stopping = true
 		if s.warm == u.old {
 			s.warm = nil
 		}
-	}
-	s.mu.Unlock()
-	if stop {
+		s.mu.Unlock()
 		u.step(StepStop)
 		u.old.stop(s.ladder())
 		u.done(StepStop, u.old.build.Version.String())
 	}
-	return nil
+	return err
 }
 
-// crashed waits for the rollback that the new generation's end causes and turns it into the report.
+// oldDrains reports whether the old generation is there and has not taken over again.
+func (u *upgrade) oldDrains() bool {
+	u.s.mu.Lock()
+	defer u.s.mu.Unlock()
+	return u.old != nil && u.old.role == draining
+}
+
+// crashed reports the end of the new generation, if it has ended unasked, once it is settled what follows.
 func (u *upgrade) crashed() error {
+	s, g := u.s, u.new
 	select {
-	case <-u.new.reverted:
-		u.report.Result = ResultFailed
-		return u.fail(StepProbation, ExitFailed, fmt.Errorf("%w; rolled back to %s", u.new.deathError(), u.report.From))
-	case <-u.s.ctx.Done():
-		return u.fail(StepProbation, ExitFailed, errClosing)
-	case <-time.After(settleWait): // it was stopped by another operation, not by a crash
+	case <-g.dead:
+	default:
 		return nil
 	}
+	s.mu.Lock()
+	crashed, trial := g.crashed, g.trial
+	s.mu.Unlock()
+	if !crashed {
+		return nil
+	}
+	verdict := "it is started again"
+	if trial {
+		select {
+		case <-g.reverted:
+			verdict = g.verdict
+		case <-s.ctx.Done():
+			verdict = errClosing.Error()
+		}
+	}
+	u.report.Result = ResultFailed
+	return u.fail(StepProbation, ExitFailed, fmt.Errorf("%w; %s", g.deathError(), verdict))
 }

@@ -1,7 +1,6 @@
 package slot
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/sox-host/sox-host/plugin/rpc"
@@ -35,6 +34,8 @@ func (s *Slot) overdue() {
 		s.mu.Unlock()
 		return
 	}
+	s.work.Add(1) // before Close waits, since it has not set closed yet
+	defer s.work.Done()
 	s.sweepAt = time.Time{}
 	var next time.Time
 	due := func(t time.Time) bool {
@@ -51,15 +52,15 @@ func (s *Slot) overdue() {
 		switch {
 		case r.done.Load():
 		case due(r.Deadline):
-			failed = append(failed, failure{r: r, err: s.errorf(wire.CodeDeadlineExceeded, wire.ErrorData{Executed: wire.ExecutedNo}, "the deadline passed before plugin %s was ready", s.name)})
-		case s.operation != "" && !r.giveUp.After(now):
-			// An upgrade is under way, each step of which is bounded: its end decides.
+			s.counters.overdue++
+			failed = append(failed, s.notSentLocked(r, wire.CodeDeadlineExceeded, wire.ErrorData{Executed: wire.ExecutedNo}, "the deadline passed before plugin %s was ready", s.name))
+		case s.swapping > 0 && !r.giveUp.After(now):
+			// An upgrade holds the slot, each step of which is bounded: its end decides.
 			r.giveUp = now.Add(s.cfg.Settings.GiveUp)
 			due(r.giveUp)
 			keep = append(keep, r)
 		case due(r.giveUp):
-			_, wait := s.breaker.open(now)
-			failed = append(failed, failure{r: r, err: s.unavailableLocked(wait)})
+			failed = append(failed, s.unavailableLocked(r, s.breaker.LookUrgent().RetryAfter))
 		default:
 			keep = append(keep, r)
 		}
@@ -85,7 +86,6 @@ func (s *Slot) overdue() {
 		}
 		s.withdraw(r, []byte(`"deadline exceeded"`))
 		s.count(&s.counters.overdue)
-		message := fmt.Sprintf("plugin %s did not answer in time; the call was cancelled and may have run", s.name)
-		r.Owner.Finish(r, Answer{Err: s.errorf(wire.CodeDeadlineExceeded, wire.ErrorData{}, "%s", message)})
+		r.Owner.Finish(r, Answer{Err: s.errorf(wire.CodeDeadlineExceeded, wire.ErrorData{}, "plugin %s did not answer in time; the call was cancelled and may have run", s.name)})
 	}
 }

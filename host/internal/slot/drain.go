@@ -10,7 +10,10 @@ import (
 
 // drain waits until the old generation has answered everything it had, at most the drain limit. What is
 // still open then is cancelled upstream; it is repeated on the new generation where that is harmless, and
-// ends with an unknown outcome where it is not.
+// ends with an unknown outcome where it is not. A plugin that has not even read a request is stopped, which
+// proves that it never ran, and the request goes to the new generation.
+//
+// The drain ends early when the new generation ends: the old one may have to take over.
 func (u *upgrade) drain() {
 	s, g := u.s, u.old
 	limit := s.cfg.Settings.DrainTimeout
@@ -21,39 +24,54 @@ func (u *upgrade) drain() {
 	before := int(g.inFlight.Load())
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
+	var newDead <-chan struct{} // nil, and so never ready, while the old one has to go first
+	if u.new != nil {
+		newDead = u.new.dead
+	}
 	select {
 	case <-g.empty():
-		u.report.Drained = before
 	case <-g.dead:
+	case <-newDead:
 	case <-s.ctx.Done():
 	case <-timer.C:
-		u.report.Unknown = s.expel(g, limit)
-		u.report.Drained = max(0, before-u.report.Unknown)
-		u.report.Failed = u.report.Unknown
+		if s.expel(g, limit) {
+			g.stop(s.ladder())
+		}
 	}
+	s.mu.Lock()
+	u.report.Unknown = g.unknown
+	s.mu.Unlock()
+	u.report.Failed = u.report.Unknown
+	u.report.Drained = max(0, before-u.report.Unknown)
 	u.report.DrainMS = u.done(StepDrain, fmt.Sprintf("%d calls", u.report.Drained))
 }
 
-// expel takes every open request away from a generation whose drain limit has passed, and returns how many
-// ended with an unknown outcome.
-func (s *Slot) expel(g *generation, limit time.Duration) (unknown int) {
+// expel takes the open requests away from a draining generation whose limit has passed. It reports whether
+// requests are left that the generation has not read: it must be stopped to say what became of them.
+func (s *Slot) expel(g *generation, limit time.Duration) (unread bool) {
 	type open struct {
-		r     *Request
-		id    uint64
-		phase rpc.Phase
+		r  *Request
+		id uint64
 	}
-	var all []open
+	var all, cancel []open
+	var failed failures
+	var again []*Request
 	s.mu.Lock()
+	if g.role != draining { // it has taken over again
+		s.mu.Unlock()
+		return false
+	}
 	g.conn.EachOpen(func(id uint64, call rpc.Call) {
 		if r, ok := call.(*Request); ok {
 			all = append(all, open{r: r, id: id})
 		}
 	})
-	var failed failures
-	var again []*Request
-	var cancel []open
 	for _, o := range all {
 		phase, ok := g.conn.Phase(o.id)
+		if ok && phase == rpc.Unsent {
+			unread = true
+			continue
+		}
 		if !ok || !g.conn.Forget(o.id) {
 			continue
 		}
@@ -61,38 +79,42 @@ func (s *Slot) expel(g *generation, limit time.Duration) (unknown int) {
 		if o.r.done.Load() {
 			continue
 		}
-		if phase != rpc.Unsent {
-			cancel = append(cancel, o)
-		}
-		switch {
-		// Unsent bytes may still leave, but the cancel that follows them arrives first in the plugin's
-		// hands only by luck: treat them as sent, and repeat nothing that has effects.
-		case o.r.Class != Once && o.r.replays == 0:
+		cancel = append(cancel, o)
+		if o.r.Class != Once && o.r.replays == 0 {
 			o.r.replays++
-			o.r.gen = nil
-			o.r.giveUp = time.Now().Add(s.cfg.Settings.GiveUp)
-			s.armLocked(o.r.giveUp)
 			again = append(again, o.r)
-		default:
-			unknown++
-			failed = append(failed, s.unknownLocked(o.r, g, fmt.Sprintf("it had not answered %v after the cutover", limit)))
+			continue
+		}
+		failed = append(failed, s.unknownLocked(o.r, g, fmt.Sprintf("it had not answered %v after the cutover", limit)))
+	}
+	if unread {
+		g.stopping = true
+		if s.warm == g {
+			s.warm = nil
 		}
 	}
-	if len(again) > 0 {
-		s.queue = append(again, s.queue...)
-	}
+	s.requeueLocked(again)
 	s.advanceLocked()
 	s.mu.Unlock()
 
 	for _, o := range cancel {
-		method, member := "notifications/cancelled", `{"requestId":`
-		if o.r.Session.Revision == "" {
-			method, member = wire.MethodCancel, `{"id":`
-		}
-		params := append(wire.AppendUint([]byte(member), o.id), `,"reason":"replaced by another version"}`...)
-		_ = g.conn.Notify(o.r.Session.ID, method, params)
+		g.cancel(o.r, o.id, []byte(`"replaced by another version"`))
 	}
 	failed.fail()
 	s.cfg.Observer.Idle()
-	return unknown
+	return unread
+}
+
+// cancel tells the plugin to stop working on a request. A plugin that does not read is not told.
+func (g *generation) cancel(r *Request, id uint64, reason []byte) {
+	method, params := "notifications/cancelled", []byte(`{"requestId":`)
+	if r.Session.Revision == "" {
+		method, params = wire.MethodCancel, []byte(`{"id":`)
+	}
+	params = wire.AppendUint(params, id)
+	if len(reason) > 0 {
+		params = append(append(params, `,"reason":`...), reason...)
+	}
+	params = append(params, '}')
+	_ = g.conn.Notify(r.Session.ID, method, params)
 }

@@ -71,7 +71,7 @@ type generation struct {
 	ready  wire.Ready    // set before readyC is closed
 	readyC chan struct{} // closed when the ready frame has been accepted
 	dead   chan struct{} // closed when process and connection have ended and every lost request is settled
-	// reverted is closed once a rollback that this generation's end caused has been committed.
+	// reverted is closed once it is settled what follows from its end in probation; see verdict.
 	reverted chan struct{}
 	exit     process.Exit // set before dead is closed
 	tail     []string     // last output; set before dead is closed
@@ -81,24 +81,34 @@ type generation struct {
 	inFlight atomic.Int64
 	emptyC   atomic.Pointer[chan struct{}] // closed by leave when inFlight gets to 0; set while draining
 
+	worked atomic.Int64 // when the last request left it, Unix nanoseconds; 0 = none has
+
 	// Guarded by Slot.mu.
 	role     role
-	opened   map[uint64]*opening // sessions by id
-	listed   map[Profile]bool    // profiles whose lists were asked for; true once they came
-	stopping bool                // we asked it to end
-	since    time.Time           // active since
-	trial    bool                // in probation
+	opened   map[uint64]*opening   // sessions by id; one that the plugin refused is taken out, for a later try
+	listed   map[Profile]bool      // profiles whose lists were asked for; true once they came
+	learning map[Profile]*learning // lists being fetched
+	lost     bool                  // its connection has ended: nothing more is sent, and its end will follow
+	stopping bool                  // we asked it to end
+	since    time.Time             // active since
+	trial    bool                  // in probation: a crash goes back to the build before
+	crashed  bool                  // ended while it was active, unasked
+	verdict  string                // what the rollback did; set before reverted is closed
+	unknown  int                   // requests that ended with an unknown outcome because of it
 
 	lossMu sync.Mutex
 	losses []loss // requests whose connection ended under them, until settled
 }
 
-// opening is a session's state on a generation.
+// opening is a session's state on a generation. Guarded by Slot.mu.
 type opening struct {
 	done  bool // usable, or failed
 	err   error
 	hello greeting
 }
+
+// usable reports whether the session's requests may be sent.
+func (o *opening) usable() bool { return o != nil && o.done && o.err == nil }
 
 type loss struct {
 	r     *Request
@@ -128,14 +138,20 @@ func (s *Slot) launch(ctx context.Context, build store.Build) (g *generation, st
 		dead:     make(chan struct{}),
 		opened:   make(map[uint64]*opening),
 		listed:   make(map[Profile]bool),
+		learning: make(map[Profile]*learning),
 		reverted: make(chan struct{}),
 	}
 	g.conn = rpc.NewConn(backend.Conn(), rpc.Options{Serve: g.serve, Idle: s.cfg.Observer.Idle})
 	s.mu.Lock()
 	s.live[g] = struct{}{}
+	closed := s.closed
 	s.mu.Unlock()
 	// Ends when connection and process have ended; Slot.Close joins it.
 	s.work.Go(g.run)
+	if closed { // Close stops only what it has seen
+		g.stop(closingLadder)
+		return nil, StepStart, errClosing
+	}
 
 	select {
 	case <-g.readyC:
@@ -158,6 +174,9 @@ func (g *generation) run() {
 	var err error
 	select {
 	case err = <-read: // the stream ended first: the process should follow
+		g.slot.mu.Lock()
+		g.lost = true
+		g.slot.mu.Unlock()
 		if g.refusal == nil && !within(g.backend.Exited(), settleWait) {
 			g.log.Warn("closed its connection but keeps running; stopping it", "error", err)
 		}
@@ -280,8 +299,19 @@ func (g *generation) progress(token []byte, env *wire.Envelope) {
 	}
 }
 
+// lastWork returns when the generation last finished a request, or became active.
+func (g *generation) lastWork() time.Time {
+	if t := time.Unix(0, g.worked.Load()); t.After(g.since) {
+		return t
+	}
+	return g.since
+}
+
 // leave takes one request off the generation.
 func (g *generation) leave() {
+	if g.slot.cfg.Settings.IdleRetire > 0 {
+		g.worked.Store(time.Now().UnixNano())
+	}
 	if g.inFlight.Add(-1) == 0 {
 		if c := g.emptyC.Swap(nil); c != nil {
 			close(*c)
@@ -293,7 +323,12 @@ func (g *generation) leave() {
 // requests.
 func (g *generation) empty() <-chan struct{} {
 	c := make(chan struct{})
-	g.emptyC.Store(&c)
+	for !g.emptyC.CompareAndSwap(nil, &c) {
+		if other := g.emptyC.Load(); other != nil { // somebody else waits for the same
+			c = *other
+			break
+		}
+	}
 	if g.inFlight.Load() == 0 {
 		if c := g.emptyC.Swap(nil); c != nil {
 			close(*c)

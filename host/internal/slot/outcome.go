@@ -20,10 +20,14 @@ import (
 //	otherwise                                                   outcome unknown, never sent again
 //
 // gRPC draws the same line between what never started and what may have run.
+//
+// A request that was sent and waits to be sent again may have run. Whatever then ends it, the outcome is
+// unknown: only what provably never ran is ever answered with "executed":"no".
 
-// settle decides about every request that a dead generation lost, and returns those to be failed. Requests
-// that may be sent again go to the front of the queue, in the order they were first sent.
-func (s *Slot) settleLocked(g *generation) (failed failures) {
+// settleLocked decides about every request that a dead generation lost, and returns those to be failed. Requests
+// that may be sent again go to the front of the queue, in the order they were first sent. busy says that the
+// generation had requests of somebody who still waits.
+func (s *Slot) settleLocked(g *generation) (failed failures, busy bool) {
 	g.lossMu.Lock()
 	losses := g.losses
 	g.losses = nil
@@ -37,6 +41,7 @@ func (s *Slot) settleLocked(g *generation) (failed failures) {
 		if r.done.Load() {
 			continue
 		}
+		busy = true
 		neverStarted := l.reply.Phase == rpc.Unsent ||
 			l.reply.Phase == rpc.Sent && r.Class == Once && g.ready.Capabilities.Ack && l.reply.Complete
 		switch {
@@ -48,24 +53,46 @@ func (s *Slot) settleLocked(g *generation) (failed failures) {
 			continue
 		}
 		if s.closed {
-			failed = append(failed, failure{r: r, err: s.errorf(wire.CodeShuttingDown, wire.ErrorData{}, "the host is shutting down")})
+			failed = append(failed, s.closingLocked(r))
 			continue
 		}
-		s.counters.replayed++
-		r.gen = nil
-		r.giveUp = time.Now().Add(s.cfg.Settings.GiveUp)
-		s.armLocked(r.giveUp)
 		again = append(again, r)
 	}
-	if len(again) > 0 {
-		s.queue = append(again, s.queue...)
+	s.requeueLocked(again)
+	return failed, busy
+}
+
+// requeueLocked puts requests that will be sent again at the front of the queue.
+func (s *Slot) requeueLocked(again []*Request) {
+	if len(again) == 0 {
+		return
 	}
-	return failed
+	now := time.Now()
+	for _, r := range again {
+		s.counters.replayed++
+		r.gen = nil
+		r.giveUp = now.Add(s.cfg.Settings.GiveUp)
+	}
+	s.queue = append(again, s.queue...)
+	s.armLocked(again[0].giveUp)
+	s.armLocked(earliest(again))
+}
+
+// earliest returns the first deadline.
+func earliest(requests []*Request) time.Time {
+	first := requests[0].Deadline
+	for _, r := range requests[1:] {
+		if r.Deadline.Before(first) {
+			first = r.Deadline
+		}
+	}
+	return first
 }
 
 // unknownLocked is the end of a request that may have run.
 func (s *Slot) unknownLocked(r *Request, g *generation, why string) failure {
 	s.counters.unknown++
+	g.unknown++
 	version := g.build.Version.String()
 	if why == "" {
 		why = g.exit.String()
@@ -78,4 +105,44 @@ func (s *Slot) unknownLocked(r *Request, g *generation, why string) failure {
 	return failure{r: r, version: version, err: wire.NewError(wire.CodeOutcomeUnknown, message, wire.ErrorData{
 		Plugin: s.name, Version: version, Generation: g.num, Detail: why,
 	})}
+}
+
+// notSentLocked is the end of a request that waits in the queue: with code, unless it was sent before.
+func (s *Slot) notSentLocked(r *Request, code wire.Code, data wire.ErrorData, format string, args ...any) failure {
+	why := fmt.Sprintf(format, args...)
+	data.Plugin = s.name
+	if r.replays == 0 {
+		return failure{r: r, err: wire.NewError(code, why, data)}
+	}
+	data.Executed = wire.ExecutedUnknown
+	if code != wire.CodeDeadlineExceeded {
+		s.counters.unknown++
+		code = wire.CodeOutcomeUnknown
+	}
+	message := fmt.Sprintf("plugin %s ended while it had this request, and it could not be repeated: %s. It may have run.", s.name, strings.TrimSuffix(why, "."))
+	return failure{r: r, err: wire.NewError(code, message, data)}
+}
+
+// unavailableLocked ends a request because there is no generation.
+func (s *Slot) unavailableLocked(r *Request, wait time.Duration) failure {
+	s.counters.unavailable++
+	detail := s.startFault
+	if detail == "" {
+		detail = s.lastExit
+	}
+	message := fmt.Sprintf("plugin %s is not available", s.name)
+	if detail != "" {
+		message += ": " + detail
+	}
+	return s.notSentLocked(r, wire.CodeUnavailable, wire.ErrorData{
+		Version: s.build.Version.String(), Detail: detail, RetryAfterMS: max(wait.Milliseconds(), minRetryAfter.Milliseconds()),
+	}, "%s", message)
+}
+
+// minRetryAfter is what a client is asked to wait at least for a plugin that is away: 1 s, a start.
+const minRetryAfter = time.Second
+
+// closingLocked ends a request because the host closes.
+func (s *Slot) closingLocked(r *Request) failure {
+	return s.notSentLocked(r, wire.CodeShuttingDown, wire.ErrorData{}, "the host is shutting down; plugin %s did not get the request", s.name)
 }

@@ -53,8 +53,8 @@ type Request struct {
 	gen     *generation // that has it; nil while queued
 	id      uint64      // upstream, while gen is set
 	schema  string      // hash of the tool's input schema when it was first sent
-	replays int
-	giveUp  time.Time // while queued: the moment to answer -32001
+	replays int         // how often it is sent again although it may have run
+	giveUp  time.Time   // while queued: the moment to answer -32001
 }
 
 // AppendRequest implements rpc.Call. It runs under Slot.mu.
@@ -87,6 +87,9 @@ func (r *Request) Retire(reply rpc.Reply) {
 	if reply.Phase != rpc.Answered {
 		g.lose(r, reply)
 		return
+	}
+	if reply.Env.Error() == nil {
+		g.slot.noteSubscription(r)
 	}
 	if r.done.CompareAndSwap(false, true) {
 		r.Owner.Finish(r, Answer{Env: reply.Env, Version: g.build.Version.String()})

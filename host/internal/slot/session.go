@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"sync"
 
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/schema"
@@ -26,6 +26,9 @@ type Session struct {
 	Capabilities json.RawMessage // the client's; may be nil
 	Context      json.RawMessage // client context; may be nil
 	Peer         Peer
+
+	profileOnce sync.Once
+	profile     Profile // set by profileOnce
 }
 
 // Peer receives what a plugin sends on its own within a session. The calls come from the connection's
@@ -62,8 +65,13 @@ type Profile struct {
 	CapsHash string
 }
 
-// Profile returns the session's profile.
+// Profile returns the session's profile. It is computed once: every dispatched request asks for it.
 func (s *Session) Profile() Profile {
+	s.profileOnce.Do(func() { s.profile = s.newProfile() })
+	return s.profile
+}
+
+func (s *Session) newProfile() Profile {
 	if s.Revision == "" {
 		return Profile{}
 	}
@@ -114,9 +122,7 @@ type greeting struct {
 // openSession tells the generation of a session: sox/session.open, then the handshake of its era. ctx
 // bounds it. Errors are *wire.HandshakeError.
 func (g *generation) openSession(ctx context.Context, s *Session) (greeting, error) {
-	fail := func(stage string, err error) (greeting, error) {
-		return greeting{}, &wire.HandshakeError{Plugin: g.slot.name, Version: g.build.Version.String(), Stage: stage, Err: err}
-	}
+	fail := g.handshakeError
 	if _, err := g.conn.Call(ctx, rpc.Request{Method: wire.MethodSessionOpen, Params: sessionOpen(s)}); err != nil {
 		return fail("session.open", err)
 	}
@@ -141,7 +147,12 @@ func (g *generation) openSession(ctx context.Context, s *Session) (greeting, err
 		return fail("initialized", err)
 	}
 	g.sendLevel(s, hello.Capabilities)
+	g.resubscribe(s)
 	return greeting{hello.Capabilities, hello.Instructions}, nil
+}
+
+func (g *generation) handshakeError(stage string, err error) (greeting, error) {
+	return greeting{}, &wire.HandshakeError{Plugin: g.slot.name, Version: g.build.Version.String(), Stage: stage, Err: err}
 }
 
 // sessionOpen is the params of sox/session.open.
@@ -164,8 +175,10 @@ func (s *Slot) SetLogLevel(session *Session, level json.RawMessage) {
 	s.levels[session.ID] = level
 	g := s.active
 	var caps json.RawMessage
-	if g != nil && g.usable(session.ID) {
-		caps = g.opened[session.ID].hello.capabilities
+	if g != nil {
+		if o := g.opened[session.ID]; o.usable() {
+			caps = o.hello.capabilities
+		}
 	}
 	s.mu.Unlock()
 	if caps != nil {
@@ -204,6 +217,7 @@ func (u *unheard) Retire(rpc.Reply) {}
 // discover asks a modern plugin for its capabilities. A plugin without server/discover is taken to serve
 // tools: the lists themselves tell the rest.
 func (g *generation) discover(ctx context.Context, s *Session) (greeting, error) {
+	fail := g.handshakeError
 	params := append([]byte(`{"_meta":`), s.modernMeta()...)
 	params = append(params, '}')
 	result, err := g.conn.Call(ctx, rpc.Request{Session: s.ID, Method: "server/discover", Params: params})
@@ -211,14 +225,14 @@ func (g *generation) discover(ctx context.Context, s *Session) (greeting, error)
 		return greeting{capabilities: json.RawMessage(`{"tools":{},"prompts":{},"resources":{}}`)}, nil
 	}
 	if err != nil {
-		return greeting{}, &wire.HandshakeError{Plugin: g.slot.name, Version: g.build.Version.String(), Stage: "server/discover", Err: err}
+		return fail("server/discover", err)
 	}
 	var hello struct {
 		Capabilities json.RawMessage `json:"capabilities"`
 		Instructions string          `json:"instructions"`
 	}
 	if err := json.Unmarshal(result, &hello); err != nil {
-		return greeting{}, fmt.Errorf("server/discover: %w", err)
+		return fail("server/discover", err)
 	}
 	return greeting{hello.Capabilities, hello.Instructions}, nil
 }

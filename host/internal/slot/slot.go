@@ -79,8 +79,8 @@ type Slot struct {
 	log  hclog.Logger
 	ctx  context.Context // ends with Close
 	end  context.CancelCauseFunc
-	work sync.WaitGroup // every goroutine of the slot and its generations
-	op   chan struct{}  // capacity 1: held by a start, an upgrade or a retirement
+	work sync.WaitGroup // every goroutine of the slot and its generations; grows under mu while closed is false, or from within
+	op   chan struct{}  // capacity 1: held by a start, an upgrade, a rollback or a retirement; see acquire
 
 	counters counters
 
@@ -95,19 +95,25 @@ type Slot struct {
 	catalogs    map[Profile]*Catalog
 	facts       *Facts
 	build       store.Build // of the active generation, or the one to start
+	flushing    bool        // a goroutine is about to send what the queue holds
 	starting    bool        // a goroutine is bringing a generation up
 	restart     *time.Timer // starts it later; nil when none is due
-	breaker     breaker
+	breaker     *Breaker
 	sweep       *time.Timer // ends overdue requests
 	sweepAt     time.Time   // when it fires; zero = not armed
 	trialEnd    *time.Timer // ends the probation
-	// Kept while the active generation is new: where a crash goes back to.
-	warm         *generation // drained, not yet stopped; nil when it is gone
+	idle        *time.Timer // looks whether the active generation can be retired
+	reverting   *generation // ended in its probation; nothing starts until the rollback is done
+	// Kept while the active generation is in its probation: where a crash goes back to.
+	warm         *generation // draining or drained, not yet stopped; nil when it is gone
+	warmBuild    store.Ref
 	warmCatalogs map[Profile]*Catalog
 	warmFacts    *Facts
-	lastWork     time.Time
-	operation    Step // of a running upgrade
+	operations   []*upgrade                     // under way, oldest first
+	swapping     int                            // of those, the ones that hold op: the queue waits for their end
+	subscribed   map[uint64]map[string]struct{} // resources a legacy session subscribed to, by session
 	startFault   string
+	remembered   string // the start failure that is recorded on disk; "" = none
 	lastExit     string
 	lastTail     []string
 	lastRevert   string
@@ -132,6 +138,9 @@ func New(cfg Config) *Slot {
 		sessions: make(map[uint64]*Session),
 		levels:   make(map[uint64]json.RawMessage),
 		catalogs: make(map[Profile]*Catalog),
+		breaker:  newSlotBreaker(),
+
+		subscribed: make(map[uint64]map[string]struct{}),
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	s.recall()
@@ -154,10 +163,7 @@ func (s *Slot) Dispatch(r *Request) *rpc.Conn {
 	s.counters.calls++
 	s.sessions[r.Session.ID] = r.Session
 	g := s.active
-	if g != nil && g.opened[r.Session.ID] == nil {
-		s.openLocked(g, r.Session)
-	}
-	if g == nil || len(s.queue) > 0 || !g.usable(r.Session.ID) {
+	if g == nil || len(s.queue) > 0 || !s.openingLocked(g, r.Session).usable() {
 		failed := s.enqueueLocked(r)
 		s.advanceLocked()
 		s.mu.Unlock()
@@ -173,12 +179,6 @@ func (s *Slot) Dispatch(r *Request) *rpc.Conn {
 	return nil
 }
 
-// usable reports whether a session's requests may be sent. Under Slot.mu.
-func (g *generation) usable(session uint64) bool {
-	o := g.opened[session]
-	return o != nil && o.done && o.err == nil
-}
-
 // sendLocked hands the request to a generation.
 func (s *Slot) sendLocked(g *generation, r *Request) error {
 	if r.Class == Idempotent && r.schema == "" {
@@ -192,6 +192,7 @@ func (s *Slot) sendLocked(g *generation, r *Request) error {
 	if err != nil {
 		r.gen = nil
 		g.leave()
+		g.lost = g.lost || connectionEnded(err)
 		return err
 	}
 	r.id = id
@@ -202,19 +203,29 @@ func (s *Slot) sendLocked(g *generation, r *Request) error {
 // refused handles a request that a connection did not take.
 func (s *Slot) refused(r *Request, err error) {
 	var size *wire.FrameSizeError
+	var failed failures
+	s.mu.Lock()
 	switch {
 	case errors.Is(err, rpc.ErrBacklog):
-		s.count(&s.counters.busy)
-		r.fail(s.errorf(wire.CodeBusy, wire.ErrorData{RetryAfterMS: 250}, "plugin %s does not read its requests", s.name), "")
+		s.counters.busy++
+		failed = failures{s.notSentLocked(r, wire.CodeBusy, wire.ErrorData{RetryAfterMS: busyRetryAfter.Milliseconds()}, "plugin %s does not read its requests", s.name)}
 	case errors.As(err, &size):
-		r.fail(s.errorf(wire.CodeInvalidRequest, wire.ErrorData{}, "the request is too large for plugin %s: %v", s.name, size), "")
+		failed = failures{s.notSentLocked(r, wire.CodeInvalidRequest, wire.ErrorData{}, "the request is too large for plugin %s: %v", s.name, size)}
 	default: // the generation has just ended
-		s.mu.Lock()
-		failed := s.enqueueLocked(r)
+		failed = s.enqueueLocked(r)
 		s.advanceLocked()
-		s.mu.Unlock()
-		failed.fail()
 	}
+	s.mu.Unlock()
+	failed.fail()
+}
+
+// busyRetryAfter is what a client is asked to wait for a plugin that does not read: 250 ms.
+const busyRetryAfter = 250 * time.Millisecond
+
+// connectionEnded reports an error of rpc.Conn.Start that no later request on that connection will be spared.
+func connectionEnded(err error) bool {
+	var size *wire.FrameSizeError
+	return !errors.Is(err, rpc.ErrBacklog) && !errors.As(err, &size)
 }
 
 // failures are requests to be failed once Slot.mu is released.
@@ -236,23 +247,32 @@ func (f failures) fail() {
 func (s *Slot) enqueueLocked(r *Request) (failed failures) {
 	r.slot, r.gen = s, nil
 	if s.closed {
-		return failures{{r: r, err: s.errorf(wire.CodeShuttingDown, wire.ErrorData{}, "the host is shutting down; plugin %s did not get the request", s.name)}}
+		return failures{s.closingLocked(r)}
 	}
-	if open, wait := s.breaker.open(time.Now()); open && wait > s.cfg.Settings.GiveUp && s.active == nil {
-		return failures{{r: r, err: s.unavailableLocked(wait)}}
+	if gate := s.breaker.LookUrgent(); gate.Open && gate.RetryAfter > s.cfg.Settings.GiveUp && s.awayLocked() {
+		return failures{s.unavailableLocked(r, gate.RetryAfter)}
 	}
-	if len(s.queue) >= s.cfg.Settings.Queue {
+	for len(s.queue) >= s.cfg.Settings.Queue {
 		oldest := s.queue[0]
 		s.queue = s.queue[1:]
+		if oldest.done.Load() {
+			continue
+		}
 		s.counters.overflow++
-		failed = failures{{r: oldest, err: s.errorf(wire.CodeUnavailable, wire.ErrorData{Detail: "queue full", RetryAfterMS: 1000}, "plugin %s is not ready and more than %d requests wait for it", s.name, s.cfg.Settings.Queue)}}
+		failed = append(failed, s.notSentLocked(oldest, wire.CodeUnavailable, wire.ErrorData{Detail: "queue full", RetryAfterMS: minRetryAfter.Milliseconds()}, "plugin %s is not ready and more than %d requests wait for it", s.name, s.cfg.Settings.Queue))
 	}
 	if r.giveUp.IsZero() {
 		r.giveUp = time.Now().Add(s.cfg.Settings.GiveUp)
 	}
 	s.queue = append(s.queue, r)
 	s.armLocked(r.giveUp)
+	s.armLocked(r.Deadline)
 	return failed
+}
+
+// awayLocked reports that no generation is there, and that nothing under way will bring one soon.
+func (s *Slot) awayLocked() bool {
+	return s.active == nil && !s.starting && s.swapping == 0 && s.reverting == nil
 }
 
 // advanceLocked does what the queue needs next: start a generation, or open sessions on the active one.
@@ -261,52 +281,22 @@ func (s *Slot) advanceLocked() {
 		return
 	}
 	g := s.active
-	if g == nil {
+	switch {
+	case g == nil:
 		s.startLocked()
-		return
+	case g.lost: // its end goes on from here
+	case !s.flushing:
+		s.flushing = true
+		s.work.Go(s.flushQueue) // ends at once
 	}
-	for _, r := range s.queue {
-		if g.opened[r.Session.ID] == nil {
-			s.openLocked(g, r.Session)
-		}
-	}
-	// A start may have finished between two looks at s.active.
-	s.work.Go(s.flushQueue) // ends at once
 }
 
-// openLocked opens a session on a running generation in the background and then sends what waits for it.
-func (s *Slot) openLocked(g *generation, session *Session) {
-	// Plain JSON-RPC has no handshake: the session's requests may follow its opening on the wire at once.
-	o := &opening{done: session.Revision == ""}
-	g.opened[session.ID] = o
-	if o.done {
-		if _, err := g.conn.Start(&unheard{method: wire.MethodSessionOpen, params: sessionOpen(session)}); err != nil {
-			o.err = err
-		}
-		return
-	}
-	// Ends with the handshake, bounded by the start timeout.
-	s.work.Go(func() {
-		ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Settings.StartTimeout)
-		defer cancel()
-		hello, err := g.openSession(ctx, session)
-		s.mu.Lock()
-		o.done, o.err, o.hello = true, err, hello
-		s.mu.Unlock()
-		if err != nil {
-			g.log.Warn("session not opened", "error", err)
-		} else {
-			s.learn(ctx, g, session, hello)
-		}
-		s.flushQueue()
-	})
-}
-
-// flushQueue sends every queued request that can be sent.
+// flushQueue sends every queued request that can be sent, and opens the sessions that the others wait for.
 func (s *Slot) flushQueue() {
 	s.mu.Lock()
+	s.flushing = false
 	g := s.active
-	if g == nil || len(s.queue) == 0 {
+	if g == nil || g.lost || len(s.queue) == 0 || s.closed {
 		s.mu.Unlock()
 		return
 	}
@@ -314,21 +304,22 @@ func (s *Slot) flushQueue() {
 	var refused []failureErr
 	keep := s.queue[:0]
 	for _, r := range s.queue {
-		if g.opened[r.Session.ID] == nil {
-			s.openLocked(g, r.Session)
-		}
-		o := g.opened[r.Session.ID]
+		o := s.openingLocked(g, r.Session)
 		switch {
 		case r.done.Load(): // cancelled or overdue
-		case !o.done:
+		case g.lost, !o.done:
 			keep = append(keep, r)
 		case o.err != nil:
-			failed = append(failed, failure{r: r, version: g.build.Version.String(), err: s.errorf(wire.CodeUnavailable, wire.ErrorData{Detail: o.err.Error()}, "plugin %s refused the session", s.name)})
+			refused = append(refused, failureErr{r, o.err})
 		case r.replays > 0 && r.Class == Idempotent && !s.sameToolLocked(r):
 			failed = append(failed, s.unknownLocked(r, g, "the tool's input schema changed before it could be repeated"))
 		default:
 			if err := s.sendLocked(g, r); err != nil {
-				refused = append(refused, failureErr{r, err})
+				if g.lost {
+					keep = append(keep, r)
+				} else {
+					refused = append(refused, failureErr{r, err})
+				}
 			}
 		}
 	}
@@ -385,23 +376,14 @@ func (s *Slot) withdraw(r *Request, reason []byte) {
 		return
 	}
 	g.leave()
-	method, params := "notifications/cancelled", []byte(`{"requestId":`)
-	if r.Session.Revision == "" {
-		method, params = wire.MethodCancel, []byte(`{"id":`)
-	}
-	params = wire.AppendUint(params, id)
-	if len(reason) > 0 {
-		params = append(append(params, `,"reason":`...), reason...)
-	}
-	params = append(params, '}')
-	_ = g.conn.Notify(r.Session.ID, method, params) // a plugin that does not read is not told
+	g.cancel(r, id, reason)
 }
 
 // Notify passes a client's notification to the session on the active generation, if there is one.
 func (s *Slot) Notify(session *Session, method string, params []byte) {
 	s.mu.Lock()
 	g := s.active
-	ok := g != nil && g.usable(session.ID)
+	ok := g != nil && g.opened[session.ID].usable()
 	s.mu.Unlock()
 	if ok {
 		_ = g.conn.Notify(session.ID, method, params)
@@ -420,6 +402,7 @@ func (s *Slot) CloseSession(id uint64) {
 	s.mu.Lock()
 	delete(s.sessions, id)
 	delete(s.levels, id)
+	delete(s.subscribed, id)
 	var told []*generation
 	for g := range s.live {
 		if g.opened[id] != nil {
@@ -428,10 +411,15 @@ func (s *Slot) CloseSession(id uint64) {
 		}
 	}
 	s.mu.Unlock()
-	params := append(wire.AppendUint([]byte(`{"session":`), id), '}')
 	for _, g := range told {
-		_ = g.conn.Notify(0, wire.MethodSessionClose, params)
+		g.closeSession(id)
 	}
+}
+
+// closeSession tells the plugin that a session has ended.
+func (g *generation) closeSession(id uint64) {
+	params := append(wire.AppendUint([]byte(`{"session":`), id), '}')
+	_ = g.conn.Notify(0, wire.MethodSessionClose, params) // an ended generation has forgotten it anyway
 }
 
 // ladder is how generations are stopped: quickly once the host itself is closing.
@@ -457,15 +445,17 @@ func (s *Slot) Close(ctx context.Context) {
 		generations = append(generations, g)
 	}
 	s.active = nil
-	for _, t := range []*time.Timer{s.restart, s.sweep, s.trialEnd} {
+	for _, t := range []*time.Timer{s.restart, s.sweep, s.trialEnd, s.idle} {
 		if t != nil {
 			t.Stop()
 		}
 	}
-	s.mu.Unlock()
+	var failed failures
 	for _, r := range waiting {
-		r.fail(s.errorf(wire.CodeShuttingDown, wire.ErrorData{}, "the host is shutting down; plugin %s did not get the request", s.name), "")
+		failed = append(failed, s.closingLocked(r))
 	}
+	s.mu.Unlock()
+	failed.fail()
 	var stops sync.WaitGroup
 	for _, g := range generations {
 		stops.Go(func() {
@@ -482,27 +472,10 @@ func (s *Slot) Close(ctx context.Context) {
 	s.work.Wait()
 }
 
-// errorf returns an error of ours about this slot. The version and generation are the active ones unless
-// data names others.
+// errorf returns an error of ours about this slot.
 func (s *Slot) errorf(code wire.Code, data wire.ErrorData, format string, args ...any) *wire.Error {
 	data.Plugin = s.name
 	return wire.NewError(code, fmt.Sprintf(format, args...), data)
-}
-
-// unavailableLocked says why there is no generation.
-func (s *Slot) unavailableLocked(wait time.Duration) *wire.Error {
-	s.counters.unavailable++
-	detail := s.startFault
-	if detail == "" {
-		detail = s.lastExit
-	}
-	message := fmt.Sprintf("plugin %s is not available", s.name)
-	if detail != "" {
-		message += ": " + detail
-	}
-	return wire.NewError(wire.CodeUnavailable, message, wire.ErrorData{
-		Plugin: s.name, Version: s.build.Version.String(), Detail: detail, RetryAfterMS: max(wait.Milliseconds(), 1000),
-	})
 }
 
 // Flush hands what was dispatched to the active generation to its stream.

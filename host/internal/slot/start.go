@@ -1,6 +1,7 @@
 package slot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,7 +22,8 @@ func (s *Slot) recall() {
 	}
 	s.build = store.Build{Plugin: s.name, Version: state.Active.Version, SHA256: state.Active.SHA256}
 	if state.LastStartFailed {
-		s.startFault = state.LastStartError
+		s.remembered = cmp.Or(state.LastStartError, "its last start failed")
+		s.startFault = s.remembered
 	}
 	if raw, ok := s.cfg.State.LoadCatalog(s.catalogKey(s.build.SHA256, Profile{})); ok {
 		var f Facts
@@ -48,7 +50,7 @@ func (s *Slot) Peek(p Profile) {
 	if !ok {
 		return
 	}
-	c, err := decodeCatalog(raw)
+	c, err := decodeCatalog(sha, raw)
 	if err != nil { // a damaged entry is a miss
 		return
 	}
@@ -57,6 +59,27 @@ func (s *Slot) Peek(p Profile) {
 		s.catalogs[p] = c
 	}
 	s.mu.Unlock()
+}
+
+// cachedCatalogs returns what the cache has of a build's lists, for every known profile. Never nil.
+func (s *Slot) cachedCatalogs(sha256 string) map[Profile]*Catalog {
+	out := make(map[Profile]*Catalog)
+	s.mu.Lock()
+	for _, session := range s.sessions {
+		if session.Revision != "" {
+			out[session.Profile()] = nil
+		}
+	}
+	s.mu.Unlock()
+	for p := range out {
+		raw, ok := s.cfg.State.LoadCatalog(s.catalogKey(sha256, p))
+		if c, err := decodeCatalog(sha256, raw); ok && err == nil {
+			out[p] = c
+		} else {
+			delete(out, p) // a damaged entry is a miss
+		}
+	}
+	return out
 }
 
 // Want makes a session known to the slot and sees to it that its catalog is known too: from memory, from the
@@ -76,8 +99,8 @@ func (s *Slot) Want(session *Session) {
 	case s.facts != nil && len(s.facts.MCP) == 0: // serves no MCP: there is nothing to list
 	case s.active == nil:
 		s.startLocked()
-	case s.active.opened[session.ID] == nil:
-		s.openLocked(s.active, session)
+	default:
+		s.openingLocked(s.active, session)
 	}
 }
 
@@ -130,18 +153,35 @@ func (s *Slot) Arriving(p Profile) bool {
 	return false
 }
 
-// startLocked brings a generation up in the background, now or when the breaker allows it.
+// startLocked brings a generation up in the background, now or when the breaker allows it. A restart that is
+// planned is left to its time, unless that is the breaker's doubled cooldown and a request waits.
 func (s *Slot) startLocked() {
-	if s.closed || s.starting || s.active != nil || s.restart != nil {
+	if s.closed || s.starting || s.active != nil || s.reverting != nil {
 		return
 	}
-	if open, wait := s.breaker.open(time.Now()); open {
-		s.startLaterLocked(wait)
+	gate := s.gateLocked()
+	switch {
+	case gate.Open:
+		if s.restart == nil || len(s.queue) > 0 {
+			s.cancelRestartLocked()
+			s.startLaterLocked(gate.RetryAfter)
+		}
 		return
+	case s.restart != nil && !gate.Probe:
+		return // the backoff after a failure
 	}
+	s.cancelRestartLocked()
 	s.starting = true
 	// Ends with the start, bounded by the start timeout.
 	s.work.Go(s.start)
+}
+
+// gateLocked asks the breaker whether a start may be tried.
+func (s *Slot) gateLocked() Gate {
+	if len(s.queue) > 0 {
+		return s.breaker.LookUrgent()
+	}
+	return s.breaker.Look()
 }
 
 // startLaterLocked arms the restart timer.
@@ -149,12 +189,17 @@ func (s *Slot) startLaterLocked(wait time.Duration) {
 	if s.closed || s.restart != nil {
 		return
 	}
-	s.restart = time.AfterFunc(wait, func() {
+	var t *time.Timer
+	t = time.AfterFunc(wait, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if s.restart != t { // cancelled while it fired
+			return
+		}
 		s.restart = nil
 		s.startLocked()
 	})
+	s.restart = t
 }
 
 // cancelRestartLocked drops a planned restart.
@@ -173,7 +218,7 @@ func (s *Slot) Retry() {
 		return
 	}
 	s.cancelRestartLocked()
-	s.breaker.reset()
+	s.breaker.Success()
 	if s.active == nil && (len(s.sessions) > 0 || len(s.queue) > 0) {
 		s.startLocked()
 	}
@@ -181,26 +226,22 @@ func (s *Slot) Retry() {
 
 // start brings up the build that the state names, or chooses the first one.
 func (s *Slot) start() {
-	done := func() {
+	if !s.acquire(s.ctx) {
 		s.mu.Lock()
 		s.starting = false
 		s.mu.Unlock()
-	}
-	select {
-	case s.op <- struct{}{}:
-		defer func() { <-s.op }()
-	case <-s.ctx.Done():
-		done()
 		return
 	}
+	defer s.release()
 	s.mu.Lock()
-	if s.active != nil || s.closed {
+	if s.active != nil || s.closed { // an operation that went first has brought one up
 		s.starting = false
 		s.mu.Unlock()
 		s.flushQueue()
 		return
 	}
-	s.breaker.probe()
+	// Somebody's request, or the end of the whole cooldown, has led here: both may try.
+	s.breaker.CheckUrgent()
 	s.mu.Unlock()
 
 	ctx, cancel := context.WithTimeoutCause(s.ctx, s.cfg.Settings.StartTimeout,
@@ -210,7 +251,7 @@ func (s *Slot) start() {
 	build, err := s.buildToStart(ctx)
 	var g *generation
 	if err == nil {
-		g, _, err = s.bringUp(ctx, build)
+		g, _, err = s.bringUp(ctx, build, func(Step) {})
 	}
 	if err != nil {
 		s.startFailed(err)
@@ -292,8 +333,9 @@ func (s *Slot) restage(ctx context.Context, ref store.Ref) (store.Build, error) 
 	return store.Build{}, fmt.Errorf("build %s (%.12s) is neither in the store nor in the plugins folder: put the file back, or run: sox-host upgrade %s", ref.Version, ref.SHA256, s.name)
 }
 
-// bringUp launches a build and opens every known session on it. Nothing is left running on failure.
-func (s *Slot) bringUp(ctx context.Context, build store.Build) (*generation, Step, error) {
+// bringUp launches a build and opens every known session on it. Nothing is left running on failure. at is told
+// the steps; the returned one is where it failed.
+func (s *Slot) bringUp(ctx context.Context, build store.Build, at func(Step)) (*generation, Step, error) {
 	if err := s.cfg.Home.Verify(build); err != nil {
 		return nil, StepStart, err
 	}
@@ -301,105 +343,72 @@ func (s *Slot) bringUp(ctx context.Context, build store.Build) (*generation, Ste
 	if err != nil {
 		return nil, step, err
 	}
-	s.mu.Lock()
-	sessions := make([]*Session, 0, len(s.sessions))
-	for _, session := range s.sessions {
-		sessions = append(sessions, session)
-	}
-	s.mu.Unlock()
-	for _, session := range sessions {
+	at(StepReady)
+	at(StepOpen)
+	for {
+		session := s.unopened(g)
+		if session == nil {
+			return g, StepOpen, nil
+		}
 		hello, err := g.openSession(ctx, session)
 		if err != nil {
-			select {
-			case <-g.dead:
-				err = fmt.Errorf("%w (%w)", err, g.deathError())
-			default:
-			}
 			g.stop(process.DefaultLadder)
+			if g.ended(err) {
+				err = fmt.Errorf("%w (%w)", err, g.deathError())
+			}
 			return nil, StepOpen, err
 		}
 		s.mu.Lock()
-		g.opened[session.ID] = &opening{done: true, hello: hello}
+		known := s.sessions[session.ID] != nil
+		if known {
+			g.opened[session.ID] = &opening{done: true, hello: hello}
+		}
 		s.mu.Unlock()
+		if !known { // it was closed meanwhile
+			g.closeSession(session.ID)
+		}
 	}
-	return g, StepOpen, nil
 }
 
-// promote makes a fresh generation the active one when there is none, and learns its lists.
+// unopened returns a session that a candidate has not been told of, or nil.
+func (s *Slot) unopened(g *generation) *Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, session := range s.sessions {
+		if g.opened[id] == nil {
+			return session
+		}
+	}
+	return nil
+}
+
+// promote makes a fresh generation the active one when there is none, and learns its lists. The caller holds
+// op.
 func (s *Slot) promote(g *generation) {
 	facts := &Facts{MCP: g.ready.MCP, Methods: g.ready.Methods}
 	s.mu.Lock()
-	s.starting = false
-	failedBefore := s.startFault != ""
-	s.startFault = ""
-	if dead := g.role == ended; dead || s.closed { // it died meanwhile; generationEnded saw a candidate
+	if s.closed { // Close stops it
+		s.starting = false
 		s.mu.Unlock()
-		if dead {
-			s.startFailed(g.deathError())
-		}
 		return
 	}
+	if g.role == ended { // it died meanwhile; generationEnded saw a candidate
+		s.mu.Unlock()
+		s.startFailed(g.deathError())
+		return
+	}
+	s.starting = false
+	s.startFault = ""
 	g.role, g.since = active, time.Now()
 	s.active, s.build = g, g.build
 	s.facts = facts
-	var learn []func()
-	for id, o := range g.opened {
-		if session := s.sessions[id]; session != nil && session.Revision != "" && !g.listed[session.Profile()] {
-			g.listed[session.Profile()] = false
-			learn = append(learn, func() { s.learn(s.ctx, g, session, o.hello) })
-		}
-	}
+	s.learnAllLocked(g)
+	s.armIdleLocked(s.cfg.Settings.IdleRetire)
 	s.mu.Unlock()
 	s.flushQueue()
 	s.saveFacts(g.build.SHA256, facts)
-	if failedBefore {
-		s.remember(nil)
-	}
+	s.remember("")
 	s.cfg.Observer.Changed(s)
-	for _, f := range learn {
-		s.work.Go(f) // ends with the lists, bounded by the start timeout
-	}
-}
-
-// learn fetches the lists of one session's profile from the active generation, keeps and caches them.
-func (s *Slot) learn(ctx context.Context, g *generation, session *Session, hello greeting) {
-	if session.Revision == "" {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Settings.StartTimeout)
-	defer cancel()
-	p := session.Profile()
-	c, err := g.fetchCatalog(ctx, session, hello)
-	s.mu.Lock()
-	g.listed[p] = true
-	old := s.catalogs[p]
-	keep := err == nil && s.active == g && (!c.Empty() || old == nil || old.Empty())
-	if keep {
-		s.catalogs[p] = c
-	}
-	s.mu.Unlock()
-	if err != nil {
-		g.log.Warn("lists not read", "error", err)
-	}
-	if keep {
-		s.saveCatalog(g.build.SHA256, p, c)
-	}
-	s.cfg.Observer.Changed(s)
-}
-
-// Relist fetches the lists again after the plugin said that they changed.
-func (s *Slot) Relist(session *Session) {
-	s.mu.Lock()
-	g := s.active
-	var o *opening
-	if g != nil {
-		o = g.opened[session.ID]
-	}
-	ok := !s.closed && o != nil && o.done && o.err == nil
-	s.mu.Unlock()
-	if ok {
-		s.work.Go(func() { s.learn(s.ctx, g, session, o.hello) }) // bounded by the start timeout
-	}
 }
 
 func (s *Slot) saveCatalog(sha256 string, p Profile, c *Catalog) {
@@ -422,21 +431,28 @@ func (s *Slot) saveFacts(sha256 string, f *Facts) {
 	}
 }
 
-// remember records whether the last start failed, for the next host.
-func (s *Slot) remember(failure error) {
+// remember records why the last start failed, for the next host; "" means that it did not.
+func (s *Slot) remember(failure string) {
+	s.mu.Lock()
+	known := s.remembered == failure
+	s.mu.Unlock()
+	if known {
+		return
+	}
 	_, err := s.cfg.State.Update(s.ctx, s.name, func(p *store.PluginState) error {
-		p.LastStartFailed, p.LastStartError = failure != nil, ""
-		if failure != nil {
-			p.LastStartError = failure.Error()
-		}
+		p.LastStartFailed, p.LastStartError = failure != "", failure
 		return nil
 	})
 	if err != nil {
 		s.log.Warn("start result not recorded", "error", err)
+		return
 	}
+	s.mu.Lock()
+	s.remembered = failure
+	s.mu.Unlock()
 }
 
-// startFailed plans the next attempt and, when that is too far away, fails what waits.
+// startFailed plans the next attempt and fails what cannot wait for it. The caller holds op.
 func (s *Slot) startFailed(err error) {
 	s.mu.Lock()
 	s.starting = false
@@ -444,24 +460,13 @@ func (s *Slot) startFailed(err error) {
 		s.mu.Unlock()
 		return
 	}
-	first := s.startFault == ""
 	s.startFault = err.Error()
 	s.counters.startFailures++
-	wait := s.breaker.failed(time.Now())
-	var failed failures
-	if wait > s.cfg.Settings.GiveUp {
-		for _, r := range s.queue {
-			failed = append(failed, failure{r: r, err: s.unavailableLocked(wait)})
-		}
-		s.queue = nil
-	}
-	s.startLaterLocked(s.cfg.Jitter(wait))
+	failed, wait := s.failedLocked()
 	s.mu.Unlock()
 
 	s.log.Error("not started", "error", err, "retry_in", wait)
 	failed.fail()
-	if first {
-		s.remember(err)
-	}
+	s.remember(err.Error())
 	s.cfg.Observer.Changed(s)
 }

@@ -1,7 +1,5 @@
 package slot
 
-import "time"
-
 // counters of a slot since the host started. Guarded by Slot.mu.
 type counters struct {
 	calls         uint64 // requests dispatched
@@ -45,13 +43,15 @@ func (s *Slot) Status() Status {
 		Version:      s.build.Version.String(),
 		SHA256:       s.build.SHA256,
 		Previous:     state.Previous.Version.String(),
-		Operation:    string(s.operation),
-		Breaker:      s.breaker.state(time.Now()),
+		Breaker:      s.breaker.State(),
 		Queued:       len(s.queue),
 		LastExit:     s.lastExit,
 		LastStderr:   s.lastTail,
 		LastRollback: s.lastRevert,
 		Counters:     s.counters.export(),
+	}
+	if n := len(s.operations); n > 0 {
+		st.Operation = string(s.operations[n-1].at)
 	}
 	if state.Pin != nil {
 		st.Pinned = state.Pin.Version.String()

@@ -1,13 +1,62 @@
 package slot
 
 import (
+	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/sox-host/sox-host/host/internal/store"
 )
 
-// stableAfter is how long a generation must have run for its end not to count as part of a crash loop.
-const stableAfter = breakerWindow
+const (
+	// failureWindow: three failures in a minute open the breaker. A plugin killed once a minute never opens
+	// it.
+	failureWindow = time.Minute
+	// maxCooldown bounds the doubling of the breaker's cooldown: a repaired plugin comes back by itself
+	// within five minutes, and within 30 s of a failure when somebody asks for it.
+	maxCooldown = 5 * time.Minute
+	// stableAfter is how long a generation must have run for its end not to count as part of a crash loop.
+	stableAfter = failureWindow
+	// shortLife: a generation that ends by itself, cleanly and with nothing to do, has chosen to, unless it
+	// lived for less than 5 s. Restarts that only a call causes then stay under 12 a minute.
+	shortLife = 5 * time.Second
+
+	// The first restart must feel instant; a loop must not burn a core.
+	backoffFirst = 50 * time.Millisecond
+	backoffMax   = 5 * time.Second
+)
+
+func newSlotBreaker() *Breaker {
+	return NewBreaker(BreakerOptions{Window: failureWindow, MaxCooldown: maxCooldown})
+}
+
+// jitter spreads a delay by ±20 %, so that several hosts do not restart in step.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}
+
+// failedLocked records that a generation failed, or could not be started, plans the next attempt, and returns
+// the requests that this is too late for. wait is the time until that attempt.
+//
+// An open breaker fails what would have to wait longer than it may. Without jitter for the probe: it is far
+// enough away.
+func (s *Slot) failedLocked() (failed failures, wait time.Duration) {
+	s.breaker.Failure()
+	if gate := s.breaker.Look(); gate.Open {
+		wait = gate.RetryAfter
+	} else {
+		wait = s.cfg.Jitter(min(backoffFirst<<max(s.breaker.Recent()-1, 0), backoffMax))
+	}
+	if urgent := s.breaker.LookUrgent(); urgent.Open && urgent.RetryAfter > s.cfg.Settings.GiveUp {
+		for _, r := range s.queue {
+			failed = append(failed, s.unavailableLocked(r, urgent.RetryAfter))
+		}
+		s.queue = nil
+	}
+	s.cancelRestartLocked()
+	s.startLaterLocked(wait)
+	return failed, wait
+}
 
 // generationEnded is called once for each generation, when its process and connection have ended.
 func (s *Slot) generationEnded(g *generation) {
@@ -15,49 +64,51 @@ func (s *Slot) generationEnded(g *generation) {
 	delete(s.live, g)
 	was := g.role
 	g.role = ended
-	wasActive := s.active == g
-	if wasActive {
+	if s.active == g {
 		s.active = nil
 	}
-	failed := s.settleLocked(g)
-	revert := false
+	if s.warm == g {
+		s.warm = nil
+	}
+	failed, busy := s.settleLocked(g)
 	if was == active && !g.stopping && !s.closed {
+		g.crashed = true
 		s.lastExit, s.lastTail = g.exit.String(), g.tail
 		if g.fault != nil {
 			s.lastExit = g.fault.Error()
 		}
+		age := time.Since(g.started)
 		switch {
 		case g.trial:
-			revert = true
-		case g.exit.Clean() && len(s.queue) == 0:
+			s.counters.crashes++
+			s.reverting = g
+		case g.exit.Clean() && !busy && len(s.queue) == 0 && age >= shortLife:
 			// It chose to end: the next request starts it again.
 		default:
 			s.counters.crashes++
-			if time.Since(g.started) > stableAfter {
-				s.breaker.reset()
+			if age > stableAfter {
+				s.breaker.Success()
 			}
-			wait := s.breaker.failed(time.Now())
-			if wait > s.cfg.Settings.GiveUp {
-				for _, r := range s.queue {
-					failed = append(failed, failure{r: r, err: s.unavailableLocked(wait)})
-				}
-				s.queue = nil
-			}
-			s.startLaterLocked(s.cfg.Jitter(wait))
+			more, _ := s.failedLocked()
+			failed = append(failed, more...)
 		}
 	}
-	if !revert {
-		s.advanceLocked()
+	s.advanceLocked()
+	if s.reverting == g {
+		// Ends with the rollback, which is two small writes; what is under way on the slot ends first.
+		s.work.Go(func() {
+			if s.acquire(s.ctx) {
+				s.release()
+			}
+		})
 	}
 	s.mu.Unlock()
 
 	failed.fail()
 	s.cfg.Observer.Idle()
-	if was == active && !g.stopping {
-		g.log.Warn("ended", "exit", g.exit.String(), "trial", g.trial, "last_output", last(g.tail))
-	}
-	if revert {
-		s.work.Go(func() { s.revert(g) }) // ends with the rollback, bounded by the start timeout
+	if g.crashed {
+		g.log.Warn("ended", "exit", g.exit.String(), "last_output", last(g.tail))
+		s.cfg.Observer.Changed(s)
 	}
 }
 
@@ -68,55 +119,115 @@ func last(lines []string) string {
 	return lines[len(lines)-1]
 }
 
-// revert goes back to the previous build after the active one ended in its probation. The step back is
-// committed first, so that the next start agrees with it. A generation that is still warm takes over at
-// once; else the old build is started.
-func (s *Slot) revert(g *generation) {
+// acquire takes the slot for one operation: a start, an upgrade, a retirement. What the last crash in a
+// probation requires is done first, so that no operation builds on a build that is about to be left. It
+// reports false when ctx ended first.
+func (s *Slot) acquire(ctx context.Context) bool {
 	select {
 	case s.op <- struct{}{}:
-		defer func() { <-s.op }()
-	case <-s.ctx.Done():
-		return
+	case <-ctx.Done():
+		return false
 	}
+	s.mu.Lock()
+	g := s.reverting
+	s.mu.Unlock()
+	if g != nil {
+		s.revert(g)
+	}
+	return true
+}
+
+func (s *Slot) release() { <-s.op }
+
+// revert goes back to the previous build after the active one ended in its probation. The step back is
+// committed first, so that the next start agrees with it. A generation that is still warm takes over at
+// once; else the old build is started. The caller holds op.
+func (s *Slot) revert(g *generation) {
+	ref, stepped, err := s.stepBack(g, "ended in probation: "+g.exit.String())
+	cached := s.cachedCatalogs(ref.SHA256)
+
+	s.mu.Lock()
+	s.reverting = nil
+	s.trialEndLocked()
+	var failed failures
+	switch {
+	case err != nil: // the same build again, as after any other crash
+		failed, _ = s.failedLocked()
+		g.verdict = "the rollback could not be recorded: " + err.Error()
+	case stepped:
+		s.counters.rollbacks++
+		g.verdict = "rolled back to " + ref.Version.String()
+		s.lastRevert = "rolled back from " + g.build.Version.String() + " to " + ref.Version.String() + ": " + g.exit.String()
+	default: // somebody chose another build meanwhile
+		g.verdict = "replaced by " + ref.Version.String()
+	}
+	if err == nil {
+		s.goBackLocked(ref, cached)
+	}
+	s.forgetWarmLocked()
+	close(g.reverted)
+	s.mu.Unlock()
+
+	g.log.Warn("ended in its probation", "verdict", g.verdict)
+	failed.fail()
+	s.cfg.Observer.Changed(s)
+	s.mu.Lock()
+	if err == nil {
+		s.startLocked()
+	}
+	s.advanceLocked()
+	s.mu.Unlock()
+}
+
+// stepBack commits the build before g's as the active one, unless g's is not the committed one any more, and
+// returns the build that is committed now.
+func (s *Slot) stepBack(g *generation, why string) (now store.Ref, stepped bool, err error) {
 	state, err := s.cfg.State.Update(s.ctx, s.name, func(p *store.PluginState) error {
-		if p.Active != g.build.Ref() || p.Previous.IsZero() {
-			return nil // somebody chose another build meanwhile
+		if p.Active != g.build.Ref() || p.Previous.IsZero() || p.Previous == p.Active {
+			return nil
 		}
+		stepped = true
 		p.Active, p.Previous = p.Previous, p.Active
-		p.Bad = append(p.Bad, g.build.SHA256)
+		p.Bad = append(without(p.Bad, g.build.SHA256), g.build.SHA256)
 		p.History = append(p.History, store.Event{
-			Time: time.Now(), Action: "rollback", From: g.build.Ref(), To: p.Active, Note: "ended in probation: " + g.exit.String(),
+			Time: time.Now(), Action: "rollback", From: g.build.Ref(), To: p.Active, Note: why,
 		})
 		return nil
 	})
 	if err != nil {
-		s.log.Error("rollback not recorded; restarting the same build", "error", err)
+		s.log.Error("rollback not recorded", "error", err)
+		return store.Ref{}, false, err
 	}
-	s.mu.Lock()
-	s.trialEndLocked()
-	s.counters.rollbacks++
-	warm := s.warm
-	if err == nil && state.Active != g.build.Ref() {
-		s.lastRevert = "rolled back from " + g.build.Version.String() + " to " + state.Active.Version.String() + ": " + g.exit.String()
-		s.build = store.Build{Plugin: s.name, Version: state.Active.Version, SHA256: state.Active.SHA256}
-		if s.warmCatalogs != nil {
-			s.catalogs, s.facts = s.warmCatalogs, s.warmFacts
+	return state.Active, stepped, nil
+}
+
+// goBackLocked makes ref the build of the slot, with its generation if that is still warm, and with the lists
+// that were known of it.
+func (s *Slot) goBackLocked(ref store.Ref, cached map[Profile]*Catalog) {
+	if s.warmBuild == ref && s.warmCatalogs != nil {
+		s.facts = s.warmFacts
+		for p, c := range s.warmCatalogs {
+			cached[p] = c
 		}
 	}
-	if warm != nil && warm.role == draining && !warm.stopping && warm.build.Ref() == state.Active {
-		warm.role, warm.since = active, time.Now()
-		s.active, s.build = warm, warm.build
+	// A profile that is new since the cutover keeps what it was shown until the old build has listed for it:
+	// a list must not become empty on the way.
+	for p, c := range s.catalogs {
+		if cached[p] == nil {
+			cached[p] = c
+		}
 	}
-	s.warm, s.warmCatalogs, s.warmFacts = nil, nil, nil
-	s.mu.Unlock()
+	s.catalogs = cached
+	s.build = store.Build{Plugin: s.name, Version: ref.Version, SHA256: ref.SHA256}
+	if w := s.warm; w != nil && w.role == draining && !w.stopping && w.build.Ref() == ref {
+		w.role, w.since = active, time.Now()
+		s.active, s.build = w, w.build
+		s.learnAllLocked(w)
+	}
+}
 
-	s.log.Warn("rolled back after a crash in probation", "from", g.build.Version.String(), "to", state.Active.Version.String())
-	close(g.reverted)
-	s.cfg.Observer.Changed(s)
-	s.mu.Lock()
-	if s.active == nil {
-		s.startLocked()
-	}
-	s.mu.Unlock()
-	s.flushQueue()
+// forgetWarmLocked ends the memory of the build before. Its generation is stopped by the upgrade that
+// replaced it.
+func (s *Slot) forgetWarmLocked() {
+	s.warm, s.warmCatalogs, s.warmFacts, s.warmBuild = nil, nil, nil, store.Ref{}
 }

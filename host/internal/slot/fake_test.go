@@ -1,0 +1,496 @@
+package slot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sox-host/sox-host/host/internal/process"
+	"github.com/sox-host/sox-host/plugin/rpc"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// script says how the fake plugin of one version behaves. The zero value is a good plugin that acks.
+type script struct {
+	says      string   // version in its ready frame; "" = the right one
+	tools     []string // raw entries; nil = defaultTools
+	resources []string
+	noMCP     bool
+	methods   []string
+	noAck     bool
+	exclusive bool
+	snapshot  bool
+
+	launchError  error
+	silent       bool // never sends its ready frame
+	exitAtStart  bool // ends before its ready frame
+	exitAtReady  bool // ends right after it
+	exitOnList   bool // ends in place of the list
+	exitAfter    bool // ends right after it answered the list
+	sick         bool // health answers an error
+	listError    bool
+	refuseOpen   bool
+	refuseState  bool // does not take a snapshot
+	ignoresStop  bool // neither the end of its connection nor a signal but SIGKILL ends it
+	holdOpen     chan struct{}
+	holdList     chan struct{}
+	bootDelay    time.Duration
+	exitCode     int
+	exitOnCommit func() // called when health was answered: the last thing before the commit
+}
+
+var defaultTools = []string{
+	`{"name":"do","inputSchema":{"type":"object"}}`,
+	`{"name":"again","inputSchema":{"type":"object"},"annotations":{"idempotentHint":true}}`,
+}
+
+// world is everything outside of the slot: scripts, running fakes and what they have done.
+type world struct {
+	mu       sync.Mutex
+	scripts  map[string]*script // by version
+	procs    []*proc
+	started  []time.Time
+	ran      map[string]int // how often each call's handler ran, by its key
+	versions map[string]string
+}
+
+func newWorld() *world {
+	return &world{scripts: make(map[string]*script), ran: make(map[string]int), versions: make(map[string]string)}
+}
+
+func (w *world) script(version string) *script {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.scripts[version]
+	if s == nil {
+		s = &script{}
+		w.scripts[version] = s
+	}
+	return s
+}
+
+func (w *world) runs(key string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ran[key]
+}
+
+// all returns the fakes in the order of their start.
+func (w *world) all() []*proc {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.procs)
+}
+
+func (w *world) last() *proc {
+	all := w.all()
+	return all[len(all)-1]
+}
+
+// Launch implements Launcher.
+func (w *world) Launch(ctx context.Context, l Launch) (Backend, error) {
+	s := w.script(l.Build.Version.String())
+	w.mu.Lock()
+	w.started = append(w.started, time.Now())
+	w.mu.Unlock()
+	if s.launchError != nil {
+		return nil, s.launchError
+	}
+	host, plugin := net.Pipe()
+	p := &proc{
+		world: w, script: *s, plugin: l.Build.Plugin, version: l.Build.Version.String(), num: l.Generation,
+		host: host, own: &gate{Conn: plugin, changed: make(chan struct{})}, exited: make(chan struct{}), open: make(map[string]*held), began: time.Now(),
+	}
+	p.conn = rpc.NewConn(p.own, rpc.Options{Serve: p.serve})
+	w.mu.Lock()
+	w.procs = append(w.procs, p)
+	p.pid = len(w.procs)
+	w.mu.Unlock()
+	go p.main()
+	return p, nil
+}
+
+// proc is one fake plugin process.
+type proc struct {
+	world   *world
+	script  script
+	plugin  string
+	version string
+	num     uint64
+	pid     int
+	host    net.Conn
+	own     *gate
+	conn    *rpc.Conn
+	began   time.Time
+	exited  chan struct{}
+
+	mu       sync.Mutex
+	open     map[string]*held // calls that wait for the test, by key
+	log      []string         // "session method" in the order read
+	lists    int
+	state    json.RawMessage
+	stopping bool
+	frozen   bool
+	exit     process.Exit
+	once     sync.Once
+}
+
+type held struct{ id []byte }
+
+func (p *proc) main() {
+	ended := make(chan struct{})
+	go func() { _ = p.conn.Run(); close(ended) }()
+	s := p.script
+	if s.bootDelay > 0 {
+		select {
+		case <-time.After(s.bootDelay):
+		case <-p.exited:
+			return
+		}
+	}
+	switch {
+	case s.exitAtStart:
+		p.die(cmpOr(s.exitCode, 1), "")
+	case !s.silent:
+		ready := wire.Ready{
+			Protocol: wire.ProtocolRange{Min: 1, Max: 1}, Name: p.plugin, Version: p.version, Methods: s.methods,
+			MCP:          []string{"2025-11-25", RevisionModern},
+			Capabilities: wire.Capabilities{Ack: !s.noAck, Cancel: true, Health: true, Exclusive: s.exclusive, Snapshot: s.snapshot},
+		}
+		if s.noMCP {
+			ready.MCP = nil
+		}
+		if s.says != "" {
+			ready.Version = s.says
+		}
+		params, _ := json.Marshal(ready)
+		_ = p.conn.Notify(0, wire.MethodReady, params)
+		_ = p.conn.Drained()
+		if s.exitAtReady {
+			p.die(s.exitCode, "")
+		}
+	}
+	<-ended
+	p.mu.Lock()
+	stays := s.ignoresStop || p.frozen
+	p.mu.Unlock()
+	if !stays {
+		p.die(0, "")
+	}
+}
+
+func cmpOr(a, b int) int {
+	if a != 0 {
+		return a
+	}
+	return b
+}
+
+// die ends the process.
+func (p *proc) die(code int, signal string) {
+	p.once.Do(func() {
+		_ = p.own.Close()
+		p.mu.Lock()
+		p.exit = process.Exit{Code: code, Signal: signal, At: time.Now(), Ran: time.Since(p.began)}
+		p.mu.Unlock()
+		close(p.exited)
+	})
+}
+
+func (p *proc) kill()         { p.die(0, "SIGKILL") }
+func (p *proc) running() bool { return p.ended() == nil }
+
+// ended returns the exit, or nil while the process runs.
+func (p *proc) ended() *process.Exit {
+	select {
+	case <-p.exited:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		e := p.exit
+		return &e
+	default:
+		return nil
+	}
+}
+
+// freeze stops the process from reading and from acting on signals. limit is how many bytes it still reads.
+func (p *proc) freeze(limit int) {
+	p.mu.Lock()
+	p.frozen = true
+	p.mu.Unlock()
+	p.own.limit(limit)
+}
+
+func (p *proc) thaw() {
+	p.mu.Lock()
+	p.frozen = false
+	p.mu.Unlock()
+	p.own.limit(-1)
+}
+
+func (p *proc) Conn() net.Conn          { return p.host }
+func (p *proc) Pid() int                { return p.pid }
+func (p *proc) Exited() <-chan struct{} { return p.exited }
+func (p *proc) Tail() []string          { return []string{"the last line of " + p.version} }
+func (p *proc) Exit() process.Exit {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exit
+}
+
+// Stop climbs the ladder as a real process makes it.
+func (p *proc) Stop(l process.Ladder) {
+	_ = p.host.Close()
+	if within(p.exited, l.Close) {
+		return
+	}
+	p.mu.Lock()
+	deaf := p.frozen || p.script.ignoresStop
+	p.mu.Unlock()
+	if !deaf {
+		p.die(0, "SIGTERM")
+		return
+	}
+	if !within(p.exited, l.Term) {
+		p.kill()
+	}
+}
+
+// answerAll answers every held call.
+func (p *proc) answerAll() {
+	p.mu.Lock()
+	open := p.open
+	p.open = make(map[string]*held)
+	p.mu.Unlock()
+	for key, h := range open {
+		_ = p.conn.Reply(h.id, p.result(key))
+	}
+	p.leave()
+}
+
+// leave ends a process that was told to, once nothing is open.
+func (p *proc) leave() {
+	p.mu.Lock()
+	done := p.stopping && len(p.open) == 0 && !p.script.ignoresStop
+	p.mu.Unlock()
+	if done {
+		_ = p.conn.Notify(0, wire.MethodBye, nil)
+		_ = p.conn.Drained()
+		p.die(0, "")
+	}
+}
+
+func (p *proc) heldKeys() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []string
+	for k := range p.open {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (p *proc) result(key string) []byte {
+	return fmt.Appendf(nil, `{"key":%q,"version":%q,"generation":%d}`, key, p.version, p.num)
+}
+
+// serve runs on the fake's reading goroutine: what blocks here is a plugin that does not read.
+func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
+	method := string(env.Method())
+	p.mu.Lock()
+	p.log = append(p.log, fmt.Sprintf("%d %s", env.Session(), method))
+	p.mu.Unlock()
+	s := p.script
+	reply := func(result string) { _ = c.Reply(env.ID(), []byte(result)) }
+	refuse := func(text string) { _ = c.ReplyError(env.ID(), wire.Errorf(wire.CodeInternal, "%s", text)) }
+	switch method {
+	case wire.MethodShutdown:
+		p.mu.Lock()
+		p.stopping = true
+		p.mu.Unlock()
+		go p.leave()
+	case wire.MethodSessionOpen:
+		wait(p, s.holdOpen)
+		if s.refuseOpen {
+			refuse("no room for a session")
+			return
+		}
+		reply("{}")
+	case wire.MethodHealth:
+		if s.sick {
+			refuse("not well")
+			return
+		}
+		reply(`{"ok":true}`)
+		if s.exitOnCommit != nil {
+			s.exitOnCommit()
+		}
+	case wire.MethodSnapshot:
+		reply(fmt.Sprintf(`{"state":"of %s"}`, p.version))
+	case wire.MethodRestore:
+		if s.refuseState {
+			refuse("cannot read that")
+			return
+		}
+		p.mu.Lock()
+		p.state = append(json.RawMessage(nil), wire.Member(env.Params(), "state")...)
+		p.mu.Unlock()
+		reply("{}")
+	case "initialize":
+		reply(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{}},"serverInfo":{"name":"fake","version":"1"}}`)
+	case "server/discover":
+		reply(`{"capabilities":{"tools":{}}}`)
+	case "tools/list":
+		p.mu.Lock()
+		p.lists++
+		tools := p.script.tools
+		p.mu.Unlock()
+		wait(p, s.holdList)
+		if s.exitOnList {
+			p.die(cmpOr(s.exitCode, 3), "")
+			return
+		}
+		if s.listError {
+			refuse("lists are out")
+			return
+		}
+		if tools == nil {
+			tools = defaultTools
+		}
+		reply(`{"tools":[` + strings.Join(tools, ",") + `]}`)
+		if s.exitAfter {
+			_ = c.Drained()
+			p.die(cmpOr(s.exitCode, 3), "")
+		}
+	case "resources/list":
+		reply(`{"resources":[` + strings.Join(s.resources, ",") + `]}`)
+	case "resources/templates/list":
+		reply(`{"resourceTemplates":[]}`)
+	case "resources/subscribe", "resources/unsubscribe":
+		reply("{}")
+	case "tools/call", "resources/read", "plain.do":
+		p.call(c, env)
+	case "notifications/cancelled", wire.MethodCancel:
+		id := wire.Member(env.Params(), "requestId")
+		if id == nil {
+			id = wire.Member(env.Params(), "id")
+		}
+		p.mu.Lock()
+		for key, h := range p.open {
+			if string(h.id) == string(id) {
+				delete(p.open, key)
+				p.log = append(p.log, "cancelled "+key)
+			}
+		}
+		p.mu.Unlock()
+	default:
+		if env.Kind == wire.Request {
+			refuse("unknown " + method)
+		}
+	}
+}
+
+// wait blocks until c is closed or the process ends; nil does not block.
+func wait(p *proc, c chan struct{}) {
+	if c == nil {
+		return
+	}
+	select {
+	case <-c:
+	case <-p.exited:
+	}
+}
+
+// call runs one call. params.how says what happens to it.
+func (p *proc) call(c *rpc.Conn, env *wire.Envelope) {
+	key := string(wire.Unquote(wire.Member(env.Params(), "key")))
+	how := string(wire.Unquote(wire.Member(env.Params(), "how")))
+	if how == "crash-before-ack" || how == "crash-before-ack-once" && p.num == 1 {
+		p.kill()
+		return
+	}
+	if env.WantsAck() {
+		_ = c.Send(func(dst []byte) []byte { return wire.AppendAck(dst, env.ID()) })
+		_ = c.Flush()
+		_ = c.Drained()
+	}
+	p.world.mu.Lock()
+	p.world.ran[key]++
+	n := p.world.ran[key]
+	p.world.versions[key] = p.version
+	p.world.mu.Unlock()
+	if how == "crash" || how == "crash-once" && n == 1 {
+		p.kill()
+		return
+	}
+	if how == "exit" {
+		p.die(0, "")
+		return
+	}
+	if how == "hold" || how == "hold-once" && n == 1 {
+		p.mu.Lock()
+		p.open[key] = &held{id: append([]byte(nil), env.ID()...)}
+		p.mu.Unlock()
+		return
+	}
+	_ = c.Reply(env.ID(), p.result(key))
+}
+
+// gate is the plugin's end of the pipe, which can be kept from reading.
+type gate struct {
+	net.Conn
+	mu      sync.Mutex
+	limited bool
+	left    int
+	changed chan struct{} // closed and replaced by limit
+}
+
+// limit lets n more bytes through; -1 lifts the limit.
+func (g *gate) limit(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.limited, g.left = n >= 0, n
+	close(g.changed)
+	g.changed = make(chan struct{})
+	_ = g.SetReadDeadline(time.Unix(1, 0)) // a Read under way looks again
+}
+
+func (g *gate) Read(p []byte) (int, error) {
+	for {
+		g.mu.Lock()
+		limited, left, changed := g.limited, g.left, g.changed
+		g.mu.Unlock()
+		if limited && left == 0 {
+			<-changed
+			continue
+		}
+		if limited && len(p) > left {
+			p = p[:left]
+		}
+		n, err := g.Conn.Read(p)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			_ = g.SetReadDeadline(time.Time{})
+			continue
+		}
+		g.mu.Lock()
+		if g.limited {
+			g.left = max(0, g.left-n)
+		}
+		g.mu.Unlock()
+		return n, err
+	}
+}
+
+func (g *gate) Close() error {
+	err := g.Conn.Close()
+	g.limit(-1) // a blocked Read finds the end
+	return err
+}
