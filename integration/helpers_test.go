@@ -139,3 +139,6 @@ func setOverlay(t *testing.T, p *rig.Place, name string, o stamp.Options) {
 	}
 	p.Write(name+".overlay", string(raw))
 }
+
+// rawJSON is JSON that stays as it is.
+func rawJSON(text string) json.RawMessage { return json.RawMessage(text) }

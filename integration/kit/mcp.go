@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -191,7 +192,7 @@ func object(pairs ...any) (json.RawMessage, error) {
 		raw, ok := pairs[i+1].(json.RawMessage)
 		if !ok {
 			var err error
-			if raw, err = json.Marshal(pairs[i+1]); err != nil {
+			if raw, err = encode(pairs[i+1]); err != nil {
 				return nil, err
 			}
 		}
@@ -202,4 +203,15 @@ func object(pairs ...any) (json.RawMessage, error) {
 		out = append(out, raw...)
 	}
 	return append(out, '}'), nil
+}
+
+// encode is json.Marshal without the escapes for HTML, which would make large texts longer.
+func encode(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }

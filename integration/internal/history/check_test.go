@@ -160,6 +160,7 @@ func TestCheckLine(t *testing.T) {
 		`{"jsonrpc":"2.0","method":"m"}`,
 		`{"jsonrpc":"2.0","id":1,"method":"m","params":{}}`,
 		`{"jsonrpc":"2.0","id":1,"result":null}`,
+		`{"jsonrpc":"2.0","id":1,"result":"\ud800"}`,
 	} {
 		if _, err := CheckLine([]byte(line)); err != nil {
 			t.Errorf("%s: %v", line, err)

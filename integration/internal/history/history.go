@@ -116,6 +116,9 @@ func NewRecorder(first map[string]string) *Recorder {
 // Now is the time of the history.
 func (r *Recorder) Now() time.Duration { return time.Since(r.began) }
 
+// At is a moment of the clock in the time of the history.
+func (r *Recorder) At(t time.Time) time.Duration { return t.Sub(r.began) }
+
 // Invoke records a call, before it is written.
 func (r *Recorder) Invoke(nonce, id, plugin string, kind Kind) *Op {
 	op := &Op{Nonce: nonce, ID: id, Plugin: plugin, Kind: kind, Invoked: r.Now()}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -19,7 +20,8 @@ type Line struct {
 
 // CheckLine takes a line apart, without its newline, as strictly as the strictest client.
 func CheckLine(line []byte) (Line, error) {
-	if !jsontext.Value(line).IsValid() {
+	// An escape of half a surrogate pair is JSON; jsontext calls it invalid UTF-8, so that is looked at here.
+	if !utf8.Valid(line) || !jsontext.Value(line).IsValid(jsontext.AllowInvalidUTF8(true)) {
 		return Line{}, fmt.Errorf("not JSON, or not UTF-8, or a name twice: %s", clip(line))
 	}
 	var m struct {

@@ -16,6 +16,7 @@ type Message struct {
 	ID     json.RawMessage
 	Method string
 	Params json.RawMessage
+	At     time.Time // when it came
 }
 
 // Error is a JSON-RPC error as the client got it.
@@ -166,7 +167,7 @@ func (h *Host) Call(method string, params any) Answer {
 	h.t.Helper()
 	a := h.Request(method, params).Wait()
 	if a.Closed {
-		h.t.Fatalf("%s: %v; its log:\n%s", method, ErrClosed, h.Log())
+		h.t.Fatalf("%s: %v", method, ErrClosed)
 	}
 	return a
 }
@@ -255,17 +256,23 @@ type tail struct {
 	buf []byte
 }
 
-// maxTail is how much of a log a failing test shows: 64 KiB.
-const maxTail = 64 << 10
+// maxTail is how much of a log a failing test shows: 8 KiB, the last forty lines or so.
+const maxTail = 8 << 10
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.buf = append(t.buf, p...)
-	if len(t.buf) > 2*maxTail {
-		t.buf = append([]byte(nil), t.buf[len(t.buf)-maxTail:]...)
+	if len(t.buf) > 32*maxTail {
+		t.buf = append([]byte(nil), t.buf[len(t.buf)-16*maxTail:]...)
 	}
 	return len(p), nil
+}
+
+// end is the part that is shown.
+func (t *tail) end() string {
+	all := t.String()
+	return all[max(0, len(all)-maxTail):]
 }
 
 func (t *tail) String() string {

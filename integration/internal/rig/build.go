@@ -81,7 +81,7 @@ func (p *Programs) Program(pkg string) (string, error) {
 // NotesBroken is the version of notes that is made to fail at its start, and NotesFault what it says then.
 const (
 	NotesBroken = "1.2.0"
-	NotesFault  = "the vault's index has format 3, this build reads up to 2"
+	NotesFault  = "the index of this vault has format 3, and this build reads up to 2"
 )
 
 // Example returns a version of one of the examples.

@@ -32,10 +32,10 @@ type Host struct {
 	killed bool          // its last line may be cut
 
 	mu       sync.Mutex
-	lastID   int                // of Request; tests that choose ids take small ones
-	asked    map[string]*Future // by the bytes of the id
-	messages []Message          // notifications and requests of the host, in order
-	changed  chan struct{}      // closed and replaced with each message
+	lastID   int                  // of Request; tests that choose ids take small ones
+	asked    map[string][]*Future // by the bytes of the id, in the order they were asked
+	messages []Message            // notifications and requests of the host, in order
+	changed  chan struct{}        // closed and replaced with each message
 	serve    func(Message) (any, *Error)
 	faults   []string
 	stderr   tail
@@ -52,7 +52,7 @@ func (p *Place) ServeProgram(program string, args ...string) *Host {
 	p.t.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Env, cmd.Dir = p.environ(), p.Home
-	h := &Host{t: p.t, place: p, cmd: cmd, ended: make(chan struct{}), lastID: 1000, asked: map[string]*Future{}, changed: make(chan struct{})}
+	h := &Host{t: p.t, place: p, cmd: cmd, ended: make(chan struct{}), lastID: 1000, asked: map[string][]*Future{}, changed: make(chan struct{})}
 	cmd.Stderr = &h.stderr
 	// A process that survived the host could hold stderr open; the standing checks find it.
 	cmd.WaitDelay = exitBound
@@ -82,7 +82,7 @@ func (h *Host) PID() int { return h.cmd.Process.Pid }
 // Exited is closed when the host has ended.
 func (h *Host) Exited() <-chan struct{} { return h.ended }
 
-// Log is the end of what the host wrote to stderr.
+// Log is what the host wrote to stderr, without the beginning if that is long.
 func (h *Host) Log() string { return h.stderr.String() }
 
 // CloseStdin ends the conversation the way clients do.
@@ -115,7 +115,7 @@ func (h *Host) Wait() int {
 	select {
 	case <-h.ended:
 	case <-time.After(Patience):
-		h.t.Errorf("the host does not end; its log:\n%s", h.Log())
+		h.t.Errorf("the host does not end")
 		_ = h.cmd.Process.Kill()
 		<-h.ended
 	}
@@ -127,7 +127,7 @@ func (h *Host) Close() {
 	h.t.Helper()
 	h.CloseStdin()
 	if code := h.Wait(); code != 0 && !h.wasKilled() {
-		h.t.Errorf("the host ends with code %d; its log:\n%s", code, h.Log())
+		h.t.Errorf("the host ends with code %d", code)
 	}
 }
 
@@ -148,9 +148,10 @@ func (h *Host) finish() {
 		h.t.Errorf("on stdout: %s", fault)
 	}
 	if log := h.Log(); strings.Contains(log, "DATA RACE") || strings.Contains(log, "panic:") || strings.Contains(log, "fatal error:") {
-		h.t.Errorf("the host or a plugin is broken:\n%s", log)
-	} else if h.t.Failed() {
-		h.t.Logf("log of the host:\n%s", log)
+		h.t.Error("the host or a plugin is broken")
+	}
+	if h.t.Failed() {
+		h.t.Logf("log of the host:\n%s", h.stderr.end())
 	}
 }
 
@@ -180,8 +181,10 @@ func (h *Host) read() {
 	_ = h.cmd.Wait() // the exit code is looked at where it matters
 	_ = h.out.Close()
 	h.mu.Lock()
-	for _, f := range h.asked {
-		f.end(Answer{Closed: true})
+	for _, futures := range h.asked {
+		for _, f := range futures {
+			f.end(Answer{Closed: true})
+		}
 	}
 	h.mu.Unlock()
 	close(h.ended)
@@ -199,7 +202,7 @@ func (h *Host) line(line []byte, whole bool) {
 		return
 	}
 	if m.Method != "" {
-		h.message(Message{ID: m.ID, Method: m.Method, Params: m.Params})
+		h.message(Message{ID: m.ID, Method: m.Method, Params: m.Params, At: time.Now()})
 		return
 	}
 	a := Answer{Result: m.Result, Line: bytes.Clone(line), At: time.Now()}
@@ -212,13 +215,17 @@ func (h *Host) line(line []byte, whole bool) {
 	}
 	id := string(m.ID)
 	h.mu.Lock()
-	f := h.asked[id]
+	futures := slices.Clone(h.asked[id])
 	h.mu.Unlock()
-	switch {
-	case f == nil:
+	for _, f := range futures {
+		if f.end(a) {
+			return
+		}
+	}
+	if futures == nil {
 		h.fault("an answer to the id %q, which was never asked: %s", id, clip(line))
-	case !f.end(a):
-		h.fault("a second answer to the id %s: %s", id, clip(line))
+	} else {
+		h.fault("an answer to the id %s, which has been answered: %s", id, clip(line))
 	}
 }
 
@@ -283,16 +290,12 @@ func (h *Host) nextID() string {
 	return strconv.Itoa(h.lastID)
 }
 
-// Expect announces that an answer to the raw id may come, for requests that are written with Line.
+// Expect announces that an answer to the raw id may come, for requests that are written with Line. An id that is used again gets one more answer.
 func (h *Host) Expect(id string) *Future {
-	h.t.Helper()
 	f := &Future{ID: id, t: h.t, done: make(chan struct{})}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.asked[id] != nil {
-		h.t.Errorf("the test uses the id %s twice", id)
-	}
-	h.asked[id] = f
+	h.asked[id] = append(h.asked[id], f)
 	return f
 }
 
@@ -371,9 +374,9 @@ func (h *Host) AwaitMessages(method string, n int) []Message {
 		select {
 		case <-changed:
 		case <-h.ended:
-			h.t.Fatalf("the host ended before it sent %d of %s; its log:\n%s", n, method, h.Log())
+			h.t.Fatalf("the host ended before it sent %d of %s", n, method)
 		case <-deadline:
-			h.t.Fatalf("waited in vain for %d of %s, there are %d; log of the host:\n%s", n, method, len(h.Messages(method)), h.Log())
+			h.t.Fatalf("waited in vain for %d of %s, there are %d", n, method, len(h.Messages(method)))
 		}
 	}
 }

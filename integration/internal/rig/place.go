@@ -19,7 +19,7 @@ import (
 
 // Patience is how long anything may take before a test gives up on it. It is a safety net and not an expectation: what is waited for takes
 // milliseconds, except on a machine that does ten other things.
-const Patience = 90 * time.Second
+const Patience = 60 * time.Second
 
 // tagVariable marks every process of one Place. Its prefix is one of those that plugins inherit.
 const tagVariable = "XDG_SOX_TEST"
