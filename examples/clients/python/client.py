@@ -20,6 +20,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 
 MAX_LINE_BYTES = 64 * 1024
 """Longest line sent or accepted, without its newline. A strict host refuses longer ones; a client that says so first names the call at fault."""
@@ -79,9 +80,10 @@ class Client:
         if params is not None:
             message["params"] = params
         self._send(message)
+        deadline = time.monotonic() + timeout
         while True:
             try:
-                answer = self._lines.get(timeout=timeout)
+                answer = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 self._late.add(request_id)
                 raise DeadlinePassed(f"{method}: no answer within {timeout:g} s") from None
@@ -174,20 +176,20 @@ class Client:
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description="Call one method of a JSON-RPC server that is started for it.")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(usage="%(prog)s [options] METHOD [PARAMS] -- COMMAND [ARGUMENT ...]", description="Call one method of a JSON-RPC server that is started for it.")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for the answer")
-    parser.add_argument("--max-line-bytes", type=int, default=MAX_LINE_BYTES)
+    parser.add_argument("--max-line-bytes", type=int, default=MAX_LINE_BYTES, help="longest line either way")
     parser.add_argument("method")
-    parser.add_argument("params", nargs="?", default="{}", help="a JSON object")
-    parser.add_argument("command", nargs="+", metavar="-- COMMAND", help="the server and its arguments")
-    given = sys.argv[1:] if arguments is None else arguments
-    if "--" not in given:
+    parser.add_argument("params", nargs="?", type=json.loads, default={}, help="a JSON object, {} by default")
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    options = parser.parse_args(arguments[:split])
+    command = arguments[split + 1 :]
+    if not command:
         parser.error("the command to start comes after --")
-    split = given.index("--")
-    options = parser.parse_args([*given[:split], *([] if split - sum(a.startswith("-") for a in given[:split]) > 1 else ["{}"]), "--", *given[split + 1 :]])
-    with Client(options.command, max_line_bytes=options.max_line_bytes) as client:
+    with Client(command, max_line_bytes=options.max_line_bytes) as client:
         try:
-            result = client.call(options.method, json.loads(options.params), timeout=options.timeout)
+            result = client.call(options.method, options.params, timeout=options.timeout)
         except (RpcError, ConnectionClosed, MessageTooLarge, DeadlinePassed) as e:
             print(f"client.py: {e}", file=sys.stderr)
             return 1
