@@ -17,7 +17,8 @@ const (
 	// outputWait bounds the wait for the end of stdout once the process has exited: 250 ms. What it started
 	// is killed with it, but a process of somebody else may have inherited the pipe.
 	outputWait = 250 * time.Millisecond
-	// exitWait bounds the wait for a process that has closed its stdout: 1 s. It serves nobody any more.
+	// exitWait bounds the wait for a process that has closed its stdout or its stdin: 1 s. It serves nobody
+	// any more, but may still have an answer to write.
 	exitWait = time.Second
 	// maxSalvage is in how many places of a line of junk a message is looked for: 16. Each costs at most one
 	// pass over the line.
@@ -41,6 +42,7 @@ type Process interface {
 type child struct {
 	proc   Process
 	in     *rpc.Sink
+	deaf   <-chan struct{} // closed when stdin takes nothing more
 	stdout io.ReadCloser
 	limit  int // bytes of a line
 	junk   junk
@@ -59,9 +61,11 @@ func (c *Config) spawn(ctx context.Context) (*child, error) {
 		return nil, err
 	}
 	stdin, stdout := proc.Stdio()
+	in, deaf := newStdin(stdin)
 	return &child{
 		proc:   proc,
-		in:     rpc.NewSink(tryStdin(stdin), 0),
+		in:     in,
+		deaf:   deaf,
 		stdout: stdout,
 		limit:  c.MaxFrameBytes,
 		junk:   junk{output: spec.Output},
@@ -90,7 +94,7 @@ func (c *child) hangUp() {
 }
 
 // send appends one line for the server and hands it on without blocking. rpc.ErrBacklog means that the server
-// does not read its stdin; after any other error but a *wire.FrameSizeError the pipe is broken.
+// does not read its stdin; any other error, that it never will again: run ends such a process.
 func (c *child) send(build func(dst []byte) []byte) error {
 	_, err := c.in.Append(func(dst []byte) ([]byte, error) {
 		before := len(dst)
@@ -114,7 +118,7 @@ type receiver interface {
 }
 
 // run reads the server's stdout until the process has ended, and returns when nothing is left of it. It ends
-// when the process exits, closes its stdout, or is stopped.
+// when the process exits, closes its stdout or its stdin, or is stopped.
 func (c *child) run(to receiver) {
 	defer close(c.ended)
 	read := make(chan struct{})
@@ -123,11 +127,21 @@ func (c *child) run(to receiver) {
 		c.read(to)
 		close(read)
 	}()
-	select {
-	case <-read:
-		within(c.proc.Exited(), exitWait)
-	case <-c.proc.Exited():
-		within(read, outputWait)
+	deaf := c.deaf
+	for over := false; !over; {
+		over = true
+		select {
+		case <-read:
+			within(c.proc.Exited(), exitWait)
+		case <-c.proc.Exited():
+			within(read, outputWait)
+		case <-deaf:
+			if c.retired() { // we hung up, and somebody else is stopping it
+				deaf, over = nil, false
+				break
+			}
+			within(read, exitWait)
+		}
 	}
 	c.proc.Stop(afterCrash)
 	_ = c.stdout.Close() // Stop has done so, unless the process would not die

@@ -79,12 +79,12 @@ func (s *session) cancelQuestion(env *wire.Envelope) {
 // answerServer answers a request of the server with a raw result or a raw error object. One that does not
 // read its stdin loses the answer.
 func (s *session) answerServer(c *child, rawID, result, errObj []byte) {
-	s.broken(c, c.send(func(dst []byte) []byte {
+	_ = c.send(func(dst []byte) []byte {
 		if errObj != nil {
 			return wire.AppendRawError(dst, rawID, errObj)
 		}
 		return wire.AppendResult(dst, rawID, result)
-	}))
+	})
 }
 
 // refuseServer answers a request of the server with an error.

@@ -303,9 +303,8 @@ func (s *session) forward(id uint64, method, params []byte, c *call) {
 		} else {
 			s.fail(id, e)
 		}
-		return
 	}
-	s.broken(to, err)
+	// A process whose stdin is broken is ended by child.run, and the slot settles what is open.
 }
 
 // note sends a notification to the server. method is raw.
@@ -316,22 +315,13 @@ func (s *session) note(method, params []byte) {
 	if to == nil {
 		return
 	}
-	s.broken(to, to.send(func(dst []byte) []byte {
+	_ = to.send(func(dst []byte) []byte { // a server that does not read is not told
 		dst = append(append(dst, `{"jsonrpc":"2.0","method":`...), method...)
 		if params != nil {
 			dst = append(append(dst, `,"params":`...), params...)
 		}
 		return append(dst, '}')
-	}))
-}
-
-// broken ends a process whose stdin is closed: it will never be asked anything again. The slot settles what is
-// open. A server that does not read is only told less.
-func (s *session) broken(c *child, err error) {
-	if err == nil || errors.Is(err, rpc.ErrBacklog) || c.retired() {
-		return
-	}
-	s.b.begin(func() { c.proc.Stop(afterCrash) }) // ends with the ladder; then so does child.run
+	})
 }
 
 // reply answers a request of the host; a result over the limit fails it instead.

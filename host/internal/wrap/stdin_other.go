@@ -2,7 +2,11 @@
 
 package wrap
 
-import "io"
+import (
+	"io"
 
-// tryStdin has nothing to add where pipes cannot be tried: every write goes to a goroutine of the Sink.
-func tryStdin(w io.Writer) io.Writer { return w }
+	"github.com/sox-host/sox-host/plugin/rpc"
+)
+
+// newTryWriter returns nil: pipes cannot be tried here.
+func newTryWriter(io.Writer) rpc.TryWriter { return nil }

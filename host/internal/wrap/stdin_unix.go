@@ -7,18 +7,20 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/sox-host/sox-host/plugin/rpc"
 )
 
-// tryStdin gives a pipe that Go's poller made non-blocking the rpc.TryWriter of a Sink, so that a request is
-// written by the goroutine that read it. Any other stream stays as it is.
-func tryStdin(w io.Writer) io.Writer {
+// newTryWriter returns a write that takes what a pipe takes at once, for pipes that Go's poller made
+// non-blocking, else nil.
+func newTryWriter(w io.Writer) rpc.TryWriter {
 	f, ok := w.(*os.File)
 	if !ok {
-		return w
+		return nil
 	}
 	raw, err := f.SyscallConn()
 	if err != nil {
-		return w
+		return nil
 	}
 	t := &tryFile{File: f, raw: raw}
 	t.once = t.write

@@ -1,0 +1,267 @@
+package wrap
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sox-host/sox-host/plugin/rpc"
+)
+
+func TestEra_is_asked_for_once_in_a_process_of_its_own(t *testing.T) {
+	cases := []struct {
+		name   string
+		answer func(p *fake, m message) // to server/discover
+		want   Era
+		takes  time.Duration
+	}{
+		{"lists_the_modern_revision", func(p *fake, m message) { modern(m, p.say) }, Modern, 0},
+		{"answers_after_junk", func(p *fake, m message) { p.say("banner"); modern(m, p.say) }, Modern, 0},
+		{"method_not_found", func(p *fake, m message) { unknown(m, p.say) }, Legacy, 0},
+		{"code_0", func(p *fake, m message) {
+			p.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":0,"message":"invalid during session initialization"}}`, m.ID)
+		}, Legacy, 0},
+		{"lists_only_legacy_revisions", func(p *fake, m message) {
+			p.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"no","data":{"supported":["2025-11-25"]}}}`, m.ID)
+		}, Legacy, 0},
+		{"a_result_without_the_revision", func(p *fake, m message) {
+			p.say(`{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2025-11-25"]}}`, m.ID)
+		}, Legacy, 0},
+		{"an_answer_that_is_no_envelope", func(p *fake, m message) { p.say(`{"id":%s,"result":{}}`, m.ID) }, Legacy, 0},
+		{"silent", func(*fake, message) {}, Legacy, DefaultProbeTimeout},
+		{"exits", func(p *fake, _ message) { _ = p.inR.Close() }, Legacy, 0},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				discovered := 0
+				s := fakes(func(p *fake) int {
+					p.each(func(m message) {
+						switch {
+						case p.number == 1:
+							if m.Method == "server/discover" {
+								discovered++
+								c.answer(p, m)
+							}
+						case legacy(m, p.say) || modern(m, p.say):
+						}
+					})
+					return 1
+				})
+				r := newRig(t, Config{Start: s.start})
+				began := time.Now()
+				r.open(1, revisionModern)
+				if took := time.Since(began); took != c.takes {
+					t.Errorf("opening took %v, want %v", took, c.takes)
+				}
+				r.must(1, "server/discover", "{"+modernMeta+"}")
+				r.open(2, revisionModern)
+				if r.eras.Load() != c.want || r.eras.saved != 1 || discovered != 1 || s.count() != 3 {
+					t.Errorf("era %q saved %d times, asked %d times, %d processes", r.eras.era, r.eras.saved, discovered, s.count())
+				}
+				select {
+				case <-s.fake(1).Exited():
+				default:
+					t.Error("the process that was asked still runs")
+				}
+			})
+		})
+	}
+}
+
+func TestEra_that_is_remembered_costs_nothing(t *testing.T) {
+	for _, era := range []Era{Legacy, Modern, ModernOnly} {
+		t.Run(string(era), func(t *testing.T) {
+			s := fakes(func(p *fake) int {
+				p.each(func(m message) { _ = era == Legacy && legacy(m, p.say) || era != Legacy && modern(m, p.say) })
+				return 0
+			})
+			r := newRig(t, Config{Start: s.start, Eras: &eraMemory{era: era}})
+			r.open(1, revisionModern)
+			if got := r.must(1, "server/discover", "{"+modernMeta+"}"); member(got, "supportedVersions") != `["2026-07-28"]` {
+				t.Error(got)
+			}
+			if s.count() != 1 {
+				t.Errorf("%d processes", s.count())
+			}
+		})
+	}
+}
+
+func TestEra_legacy_clients_do_not_wait_for_the_question(t *testing.T) {
+	saw := make(chan string, 8)
+	s := fakes(func(p *fake) int {
+		p.each(func(m message) {
+			saw <- m.Method
+			legacy(m, p.say)
+		})
+		return 0
+	})
+	r := newRig(t, Config{Start: s.start})
+	r.greet(1)
+	if first, second := <-saw, <-saw; first != "initialize" || second != "notifications/initialized" || s.count() != 1 {
+		t.Errorf("%s, %s, %d processes", first, second, s.count())
+	}
+}
+
+func TestEra_a_refused_initialize_of_a_legacy_server_is_the_answer(t *testing.T) {
+	s := fakes(func(p *fake) int {
+		p.each(func(m message) {
+			if m.Method == "initialize" {
+				p.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"no key"}}`, m.ID)
+			} else {
+				unknown(m, p.say)
+			}
+		})
+		return 0
+	})
+	r := newRig(t, Config{Start: s.start})
+	r.open(1, revisionLegacy)
+	for range 2 { // the second time without asking again
+		if e := r.refused(1, "initialize", initParams); e.Code != -32000 || e.Message != "no key" {
+			t.Error(e)
+		}
+	}
+	if s.count() != 2 {
+		t.Errorf("%d processes", s.count())
+	}
+	r.open(2, revisionModern)
+	for range 2 {
+		if e := r.refused(2, "server/discover", "{"+modernMeta+"}"); e.Message != "no key" {
+			t.Errorf("over a bridge: %v", e)
+		}
+	}
+}
+
+func TestEra_stopping_while_asking_remembers_nothing(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	s := fakes(func(p *fake) int {
+		p.each(func(message) { asked <- struct{}{} })
+		return 0
+	})
+	r := newRig(t, Config{Start: s.start})
+	_, end := r.start(0, "sox/session.open", `{"session":1,"mcp":"2026-07-28"}`)
+	await(t, "the question", asked)
+	r.b.Stop(afterCrash)
+	await(t, "the end of the opening", end)
+	if r.eras.Load() != "" || s.count() != 1 {
+		t.Errorf("era %q, %d processes", r.eras.Load(), s.count())
+	}
+}
+
+func TestOverLegacy_a_modern_client_gets_modern_answers(t *testing.T) {
+	saw := make(chan message, 16)
+	s := fakes(func(p *fake) int {
+		p.each(func(m message) {
+			saw <- m
+			switch m.Method {
+			case "tools/list":
+				p.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"a","inputSchema":{"type":"object"}}],"_meta":{"k":1},"ttlMs":9}}`, m.ID)
+			case "tools/call":
+				p.say(`{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{}}`)
+				p.say(`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{}}`)
+				p.say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+				p.say(`{"jsonrpc":"2.0","id":%s,"result":{"content":[]}}`, m.ID)
+			case "resources/read":
+				p.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32002,"message":"gone","data":{"uri":"x"}}}`, m.ID)
+			case "prompts/get":
+				p.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":0,"message":"plain"}}`, m.ID)
+			default:
+				legacy(m, p.say)
+			}
+		})
+		return 0
+	})
+	r := newRig(t, Config{Start: s.start, Eras: &eraMemory{era: Legacy}})
+	r.open(4, revisionModern)
+	discover := r.must(4, "server/discover", "{"+modernMeta+"}")
+	const info = `{"name":"old","version":"9"}`
+	for path, want := range map[string]string{
+		"resultType": `"complete"`, "supportedVersions": `["2026-07-28"]`, "capabilities": `{"tools":{"listChanged":true}}`,
+		"instructions": `"be kind"`, "ttlMs": "0", "cacheScope": `"private"`, "_meta>io.modelcontextprotocol/serverInfo": info,
+	} {
+		if got := member(discover, path); got != want {
+			t.Errorf("discover: %s is %s, want %s", path, got, want)
+		}
+	}
+	hello := <-saw
+	if hello.Method != "initialize" || member(string(hello.Params), "capabilities") != `{"elicitation":{}}` ||
+		member(string(hello.Params), "protocolVersion") != `"2025-11-25"` || member(string(hello.Params), "clientInfo>name") != `"t"` {
+		t.Errorf("the handshake was %s", hello.raw)
+	}
+	if m := <-saw; m.Method != "notifications/initialized" {
+		t.Errorf("after the handshake came %s", m.raw)
+	}
+
+	list := r.must(4, "tools/list", "{"+modernMeta+"}")
+	for path, want := range map[string]string{
+		"resultType": `"complete"`, "ttlMs": "0", "cacheScope": `"private"`, "_meta>k": "1", "_meta>io.modelcontextprotocol/serverInfo": info,
+		"tools": `[{"name":"a","inputSchema":{"type":"object"}}]`,
+	} {
+		if got := member(list, path); got != want {
+			t.Errorf("list: %s is %s, want %s", path, got, want)
+		}
+	}
+	if m := <-saw; string(m.Params) != "{}" {
+		t.Errorf("the server saw the claim: %s", m.raw)
+	}
+
+	result := r.must(4, "tools/call", `{"name":"a","arguments":{"n":1.0},"requestState":"s","inputResponses":{},"_meta":{"progressToken":3,"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`)
+	if member(result, "resultType") != `"complete"` || member(result, "ttlMs") != "" {
+		t.Error(result)
+	}
+	if m := <-saw; string(m.Params) != `{"name":"a","arguments":{"n":1.0},"_meta":{"progressToken":3}}` {
+		t.Errorf("the server saw %s", m.raw)
+	}
+	if m := <-saw; string(m.ID) != "7" || m.Error == nil || m.Error.Code != -32601 {
+		t.Errorf("its question was answered %s", m.raw)
+	}
+	if m := r.next(); m.Method != "notifications/tools/list_changed" || m.Session != 4 {
+		t.Errorf("the host was told %s", m.raw)
+	}
+
+	if e := r.refused(4, "resources/read", "{}"); e.Code != -32602 || e.Message != "gone" || string(e.Data) != `{"uri":"x"}` {
+		t.Errorf("not found: %v %s", e, e.Data)
+	}
+	if e := r.refused(4, "prompts/get", "{}"); e.Code != -32603 {
+		t.Errorf("code 0: %v", e)
+	}
+	if e := r.refused(4, "subscriptions/listen", "{}"); e.Code != -32601 {
+		t.Errorf("listen: %v", e)
+	}
+}
+
+func TestOverLegacy_requests_that_come_during_the_handshake_follow_it_in_order(t *testing.T) {
+	initialize, goOn := make(chan struct{}), make(chan struct{})
+	var order []string
+	s := fakes(func(p *fake) int {
+		p.each(func(m message) {
+			order = append(order, m.Method)
+			if m.Method == "initialize" {
+				close(initialize)
+				<-goOn
+			}
+			if !legacy(m, p.say) && m.ID != nil {
+				p.say(`{"jsonrpc":"2.0","id":%s,"result":{"n":%d}}`, m.ID, len(order))
+			}
+		})
+		return 0
+	})
+	r := newRig(t, Config{Start: s.start, Eras: &eraMemory{era: Legacy}})
+	r.open(1, revisionModern)
+	_, first := r.start(1, "prompts/list", "{}")
+	await(t, "initialize", initialize)
+	_, second := r.start(1, "tools/list", "{}")
+	_, third := r.start(1, "server/discover", "{}")
+	close(goOn)
+	for _, end := range []<-chan rpc.Reply{first, second, third} {
+		if m := parse(await(t, "an answer", end).Env.Raw); m.Error != nil {
+			t.Error(m.raw)
+		}
+	}
+	want := "initialize notifications/initialized prompts/list tools/list"
+	if got := strings.Join(order, " "); got != want {
+		t.Errorf("the server saw %s, want %s", got, want)
+	}
+}
