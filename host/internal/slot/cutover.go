@@ -74,7 +74,8 @@ type upgrade struct {
 	old      *generation // active at the start; may be nil
 	oldRef   store.Ref
 	new      *generation
-	trial    string // a dry run's own store, removed at the end
+	home     *store.Home // whose store holds the build
+	trial    string      // the folder of a dry run's own home, removed at the end
 	catalogs map[Profile]*Catalog
 	handover json.RawMessage // the old generation's answer to sox/snapshot; nil = none
 }
@@ -85,7 +86,7 @@ func (s *Slot) Upgrade(ctx context.Context, req UpgradeRequest, progress func(St
 	if progress == nil {
 		progress = func(StepEvent) {}
 	}
-	u := &upgrade{s: s, req: req, progress: progress, report: Report{Plugin: s.name}}
+	u := &upgrade{s: s, req: req, progress: progress, home: s.cfg.Home, report: Report{Plugin: s.name}}
 	if !u.begin() {
 		return u.failed(u.fail(StepLock, ExitFailed, errClosing))
 	}
@@ -361,14 +362,13 @@ func (u *upgrade) chooseFile(ctx context.Context) error {
 	}
 	u.step(StepPreflight)
 	u.report.To = file.Version.String()
-	home := s.cfg.Home
 	if u.req.DryRun { // writes nothing to the home: the copy to run lies elsewhere and is removed
-		if home, err = u.trialHome(); err != nil {
+		if u.home, err = u.trialHome(); err != nil {
 			return u.fail(StepStage, ExitFailed, err)
 		}
 	}
 	u.step(StepStage)
-	if u.build, err = home.Stage(ctx, file); err != nil {
+	if u.build, err = u.home.Stage(ctx, file); err != nil {
 		return u.fail(StepStage, ExitFailed, err)
 	}
 	u.report.StagedMS = u.done(StepStage, fmt.Sprintf("%.12s", u.build.SHA256))
@@ -444,7 +444,7 @@ func (u *upgrade) prepare(ctx context.Context) error {
 	began := time.Now()
 	startCtx, cancel := context.WithTimeoutCause(ctx, s.cfg.Settings.StartTimeout, fmt.Errorf("%w: not ready within %v", errTimeout, s.cfg.Settings.StartTimeout))
 	defer cancel()
-	g, step, err := s.bringUp(startCtx, u.build, u.step)
+	g, step, err := s.bringUp(startCtx, u.home, u.build, u.step)
 	if err != nil {
 		if u.old != nil && !s.cfg.Settings.Exclusive {
 			err = fmt.Errorf("%w. If only one instance of %s may run at a time, set \"exclusive\": true in %s.json", err, s.name, s.name)

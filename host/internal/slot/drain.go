@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sox-host/sox-host/host/internal/planted"
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -21,6 +22,9 @@ func (u *upgrade) drain() {
 		limit = time.Duration(u.req.DrainTimeoutMS) * time.Millisecond
 	}
 	u.step(StepDrain)
+	if planted.Fault == planted.CloseBeforeDrain {
+		_ = g.conn.Close()
+	}
 	before := int(g.inFlight.Load())
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

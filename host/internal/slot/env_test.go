@@ -325,6 +325,12 @@ func (e *env) load() store.PluginState {
 	return s
 }
 
+// pass lets virtual time pass, and everything happen that is due then.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // want fails the test unless got is want.
 func want[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()

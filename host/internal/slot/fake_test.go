@@ -54,7 +54,7 @@ var defaultTools = []string{
 // world is everything outside of the slot: scripts, running fakes and what they have done.
 type world struct {
 	mu       sync.Mutex
-	scripts  map[string]*script // by version
+	scripts  map[string]script // by version
 	procs    []*proc
 	started  []time.Time
 	ran      map[string]int // how often each call's handler ran, by its key
@@ -62,18 +62,16 @@ type world struct {
 }
 
 func newWorld() *world {
-	return &world{scripts: make(map[string]*script), ran: make(map[string]int), versions: make(map[string]string)}
+	return &world{scripts: make(map[string]script), ran: make(map[string]int), versions: make(map[string]string)}
 }
 
-func (w *world) script(version string) *script {
+// set changes the script of the processes of a version that are started from now on.
+func (w *world) set(version string, fn func(*script)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.scripts[version]
-	if s == nil {
-		s = &script{}
-		w.scripts[version] = s
-	}
-	return s
+	fn(&s)
+	w.scripts[version] = s
 }
 
 func (w *world) runs(key string) int {
@@ -96,8 +94,8 @@ func (w *world) last() *proc {
 
 // Launch implements Launcher.
 func (w *world) Launch(ctx context.Context, l Launch) (Backend, error) {
-	s := w.script(l.Build.Version.String())
 	w.mu.Lock()
+	s := w.scripts[l.Build.Version.String()]
 	w.started = append(w.started, time.Now())
 	w.mu.Unlock()
 	if s.launchError != nil {
@@ -105,7 +103,7 @@ func (w *world) Launch(ctx context.Context, l Launch) (Backend, error) {
 	}
 	host, plugin := net.Pipe()
 	p := &proc{
-		world: w, script: *s, plugin: l.Build.Plugin, version: l.Build.Version.String(), num: l.Generation,
+		world: w, script: s, plugin: l.Build.Plugin, version: l.Build.Version.String(), num: l.Generation,
 		host: host, own: &gate{Conn: plugin, changed: make(chan struct{})}, exited: make(chan struct{}), open: make(map[string]*held), began: time.Now(),
 	}
 	p.conn = rpc.NewConn(p.own, rpc.Options{Serve: p.serve})
@@ -147,7 +145,7 @@ type held struct{ id []byte }
 func (p *proc) main() {
 	ended := make(chan struct{})
 	go func() { _ = p.conn.Run(); close(ended) }()
-	s := p.script
+	s := p.now()
 	if s.bootDelay > 0 {
 		select {
 		case <-time.After(s.bootDelay):
@@ -179,11 +177,25 @@ func (p *proc) main() {
 	}
 	<-ended
 	p.mu.Lock()
-	stays := s.ignoresStop || p.frozen
+	stays := p.script.ignoresStop || p.frozen
 	p.mu.Unlock()
 	if !stays {
 		p.die(0, "")
 	}
+}
+
+// now returns the present script.
+func (p *proc) now() script {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.script
+}
+
+// set changes the script of this process.
+func (p *proc) set(fn func(*script)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fn(&p.script)
 }
 
 func cmpOr(a, b int) int {
@@ -307,8 +319,8 @@ func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
 	method := string(env.Method())
 	p.mu.Lock()
 	p.log = append(p.log, fmt.Sprintf("%d %s", env.Session(), method))
-	p.mu.Unlock()
 	s := p.script
+	p.mu.Unlock()
 	reply := func(result string) { _ = c.Reply(env.ID(), []byte(result)) }
 	refuse := func(text string) { _ = c.ReplyError(env.ID(), wire.Errorf(wire.CodeInternal, "%s", text)) }
 	switch method {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sox-host/sox-host/host/internal/planted"
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -46,7 +47,7 @@ func (s *Slot) settleLocked(g *generation) (failed failures, busy bool) {
 			l.reply.Phase == rpc.Sent && r.Class == Once && g.ready.Capabilities.Ack && l.reply.Complete
 		switch {
 		case neverStarted:
-		case r.Class != Once && r.replays == 0:
+		case (r.Class != Once || planted.Fault == planted.ReplayAll) && r.replays == 0:
 			r.replays++
 		default:
 			failed = append(failed, s.unknownLocked(r, g, ""))

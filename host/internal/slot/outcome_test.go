@@ -31,7 +31,7 @@ func TestOutcomeOfACrash(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, []string{"1.0.0"}, func(e *env) {
-				e.script("1.0.0").noAck = c.noAck
+				e.set("1.0.0", func(s *script) { s.noAck = c.noAck })
 				e.open(Settings{})
 				s := e.session()
 				e.up(s)
@@ -50,7 +50,7 @@ func TestOutcomeOfACrash(t *testing.T) {
 func TestHalfWrittenIsRepeated(t *testing.T) {
 	for _, class := range []Class{Once, Idempotent, Read} {
 		bubble(t, []string{"1.0.0"}, func(e *env) {
-			e.script("1.0.0").noAck = true // an ack cannot be what proves it
+			e.set("1.0.0", func(c *script) { c.noAck = true }) // an ack cannot be what proves it
 			e.open(Settings{})
 			s := e.session()
 			p := e.up(s)
@@ -67,7 +67,7 @@ func TestHalfWrittenIsRepeated(t *testing.T) {
 // What stands in the sink's backlog behind a frozen frame was never delivered.
 func TestBacklogIsRepeated(t *testing.T) {
 	bubble(t, []string{"1.0.0"}, func(e *env) {
-		e.script("1.0.0").noAck = true
+		e.set("1.0.0", func(c *script) { c.noAck = true })
 		e.open(Settings{})
 		s := e.session()
 		p := e.up(s)
@@ -100,7 +100,7 @@ func TestDeadline(t *testing.T) {
 	})
 	t.Run("queued", func(t *testing.T) {
 		bubble(t, []string{"1.0.0"}, func(e *env) {
-			e.script("1.0.0").bootDelay = 8 * time.Second
+			e.set("1.0.0", func(c *script) { c.bootDelay = 8 * time.Second })
 			e.open(Settings{})
 			r := e.request(e.session(), Once, "")
 			r.req.Deadline = time.Now().Add(2 * time.Second)
@@ -125,7 +125,7 @@ func TestDeadline(t *testing.T) {
 			e.open(Settings{})
 			s := e.session()
 			e.up(s)
-			e.script("1.0.0").bootDelay = 5 * time.Second
+			e.set("1.0.0", func(c *script) { c.bootDelay = 5 * time.Second })
 			r := e.request(s, Read, "crash")
 			r.req.Deadline = time.Now().Add(2 * time.Second)
 			want(t, "outcome", e.send(r).by(), "-32005 unknown") // it ran once
@@ -151,7 +151,7 @@ func TestCancel(t *testing.T) {
 	})
 	t.Run("queued", func(t *testing.T) {
 		bubble(t, []string{"1.0.0"}, func(e *env) {
-			e.script("1.0.0").bootDelay = time.Second
+			e.set("1.0.0", func(c *script) { c.bootDelay = time.Second })
 			e.open(Settings{})
 			s := e.session()
 			r := e.call(s, Once, "")
@@ -185,7 +185,7 @@ func TestCancel(t *testing.T) {
 			_ = p.own.Close() // the connection ends first, the process a moment later
 			synctest.Wait()
 			want(t, "open", e.cancel(r), true)
-			time.Sleep(5 * time.Second)
+			pass(5 * time.Second)
 			want(t, "runs", e.runs(r.key), 1)
 		})
 	})

@@ -251,7 +251,7 @@ func (s *Slot) start() {
 	build, err := s.buildToStart(ctx)
 	var g *generation
 	if err == nil {
-		g, _, err = s.bringUp(ctx, build, func(Step) {})
+		g, _, err = s.bringUp(ctx, s.cfg.Home, build, func(Step) {})
 	}
 	if err != nil {
 		s.startFailed(err)
@@ -333,10 +333,10 @@ func (s *Slot) restage(ctx context.Context, ref store.Ref) (store.Build, error) 
 	return store.Build{}, fmt.Errorf("build %s (%.12s) is neither in the store nor in the plugins folder: put the file back, or run: sox-host upgrade %s", ref.Version, ref.SHA256, s.name)
 }
 
-// bringUp launches a build and opens every known session on it. Nothing is left running on failure. at is told
+// bringUp launches a build of home's store and opens every known session on it. Nothing is left running on failure. at is told
 // the steps; the returned one is where it failed.
-func (s *Slot) bringUp(ctx context.Context, build store.Build, at func(Step)) (*generation, Step, error) {
-	if err := s.cfg.Home.Verify(build); err != nil {
+func (s *Slot) bringUp(ctx context.Context, home *store.Home, build store.Build, at func(Step)) (*generation, Step, error) {
+	if err := home.Verify(build); err != nil {
 		return nil, StepStart, err
 	}
 	g, step, err := s.launch(ctx, build)
