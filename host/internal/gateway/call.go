@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sox-host/sox-host/host/internal/planted"
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -97,6 +98,9 @@ func (c *call) writeAnswer(a slot.Answer) {
 		return
 	}
 	s.writeResult(c.id, result)
+	if planted.Fault == planted.AnswerTwice && len(c.id)%5 == 0 {
+		s.writeResult(c.id, result)
+	}
 }
 
 // oneLine returns raw without line ends between its tokens.

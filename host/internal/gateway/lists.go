@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/sox-host/sox-host/host/internal/planted"
 	"github.com/sox-host/sox-host/plugin/schema"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -196,7 +197,7 @@ func (s *Session) differencesLocked(e *era, v *view) (methods []string) {
 		switch {
 		case e.told[kind] == v.hashes[kind]:
 		case e.told[kind] == "" && v.arriving: // never listed and still incomplete: nothing to correct
-		case e.told[kind] == "":
+		case e.told[kind] == "" || planted.Fault == planted.LoseListChanged:
 			e.told[kind] = v.hashes[kind]
 		default:
 			e.told[kind] = v.hashes[kind]

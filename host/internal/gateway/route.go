@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sox-host/sox-host/host/internal/planted"
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/plugin/schema"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -261,6 +262,9 @@ func (s *Session) routeCompletion(e *era, env *wire.Envelope) {
 // send dispatches a request with edited params. The edits must not overlap.
 func (s *Session) send(e *era, target *slot.Slot, env *wire.Envelope, class slot.Class, tool string, edits []wire.Edit) {
 	c := &call{s: s, era: e, id: clone(env.ID()), target: target}
+	if planted.Fault == planted.IDFloat {
+		c.id = planted.Float(c.id)
+	}
 	c.req.Owner, c.req.Session, c.req.Class, c.req.Tool = c, e.up, class, tool
 	c.req.Method = clone(env.RawMethod())
 	if ms := env.TimeoutMS(); ms > 0 {

@@ -1,0 +1,6 @@
+//go:build planted_answer_twice
+
+package planted
+
+// Fault is the one that this build has.
+const Fault = AnswerTwice

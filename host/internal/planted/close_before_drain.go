@@ -1,0 +1,6 @@
+//go:build planted_close_before_drain
+
+package planted
+
+// Fault is the one that this build has.
+const Fault = CloseBeforeDrain
