@@ -16,12 +16,12 @@ import (
 
 // input is the arguments of all tools; each uses some.
 type input struct {
-	MS     int             `json:"ms"`     // sleep, progress: milliseconds in all
+	MS     int             `json:"ms"`     // sleep, progress, append: milliseconds in all
 	Steps  int             `json:"steps"`  // progress
 	Bytes  int             `json:"bytes"`  // big, noise
 	Where  string          `json:"where"`  // noise: "stderr", "stdout"
 	Line   int             `json:"line"`   // noise: bytes a line
-	When   string          `json:"when"`   // crash: "before", "during", "after"
+	When   string          `json:"when"`   // crash: "before", "during", "after"; frame: one of brokenFrames
 	Until  string          `json:"until"`  // hold, append: wait until this file exists
 	File   string          `json:"file"`   // append, hold: the ledger
 	Nonce  string          `json:"nonce"`  // append, hold: what to write into it
@@ -61,6 +61,7 @@ func init() { // the functions use the table
 		{"seen", "Lists the methods that came in this session.", "", "readOnlyHint", (*kit).seen},
 		{"shout", "Sends list_changed.", `"count":{"type":"integer"}`, "", (*kit).shout},
 		{"count", "Counts its calls.", "", "", (*kit).counter},
+		{"frame", "Breaks the frames that it answers in.", `"when":{"type":"string"}`, "", (*kit).frame},
 	}
 }
 
@@ -166,6 +167,9 @@ func (k *kit) append(ctx context.Context, _ *session, in input, _ *sdk.Request) 
 		return nil, err
 	}
 	if err := until(ctx, in.Until); err != nil {
+		return nil, err
+	}
+	if err := wait(ctx, time.Duration(in.MS)*time.Millisecond); err != nil {
 		return nil, err
 	}
 	if in.Die && k.dies(in.Unless) {
@@ -290,4 +294,27 @@ func (k *kit) shout(_ context.Context, s *session, in input, _ *sdk.Request) (js
 
 func (k *kit) counter(context.Context, *session, input, *sdk.Request) (json.RawMessage, error) {
 	return k.answer("count", k.count.Add(1))
+}
+
+// brokenFrames are the ways to break the frames between plugin and host.
+var brokenFrames = map[string]string{
+	"zero":   "\x00\x00\x00\x00",                 // a length that no frame has
+	"huge":   "\xff\xff\xff\xff",                 // a length over any limit
+	"array":  "\x00\x00\x00\x02[]",               // no object
+	"utf8":   "\x00\x00\x00\x09{\"a\":\"\xff\"}", // no text
+	"half":   "\x00\x00\x01\x00{\"jsonrpc",       // the rest is whatever comes next
+	"cut":    "\x00\x00\x01\x00{\"jsonrpc",       // and then the process ends
+	"header": "\x00\x00",                         // and then the process ends
+}
+
+// frame writes bytes between two frames that are none.
+func (k *kit) frame(_ context.Context, _ *session, in input, _ *sdk.Request) (json.RawMessage, error) {
+	bytes, ok := brokenFrames[in.When]
+	if !ok || !rawWrite([]byte(bytes)) {
+		return nil, fmt.Errorf("frame %q cannot be written", in.When)
+	}
+	if in.When == "cut" || in.When == "header" {
+		os.Exit(6)
+	}
+	return k.answer()
 }
