@@ -104,7 +104,9 @@ var (
 			case "tools/list":
 				say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s]}}`, m.ID, tools)
 			default:
-				legacy(m, say)
+				if !legacy(m, say) {
+					unknown(m, say)
+				}
 			}
 		})
 	})

@@ -16,9 +16,9 @@ const (
 	metaPrefix = "io.modelcontextprotocol/"
 	// ourselves stands for a client that gives no name.
 	ourselves = `{"name":"sox-host","version":"1"}`
-	// maxHeld bounds what a session keeps while its process is started or greeted: 1,024 envelopes, several
-	// times what one client has open at its start.
-	maxHeld = 1024
+	// maxHeldBytes bounds what a session keeps while its process is started or greeted: 4 MiB, the backlog of
+	// a server that does not read. One envelope may exceed it when nothing else is kept.
+	maxHeldBytes = rpc.DefaultBacklogBytes
 )
 
 // session is one session of the host and its process.
@@ -43,6 +43,7 @@ type session struct {
 	open   map[uint64]*call
 	asked  map[string]uint64 // the server's open requests: its raw id, and ours
 	held   [][]byte          // envelopes in the order they came
+	kept   int               // bytes in held
 	hold   bool              // keep what comes
 
 	paused, releasing bool
@@ -88,7 +89,7 @@ func newSession(b *Backend, params wire.SessionOpen, openID uint64) *session {
 // plain opens a session without a process.
 func (s *session) plain() {
 	s.mu.Lock()
-	s.talk = noServer{}
+	s.talk = noServer{wire.Errorf(wire.CodeMethodNotFound, "a wrapped server serves MCP only, and this session does not")}
 	s.mu.Unlock()
 	s.opened()
 }
@@ -159,19 +160,21 @@ func (s *session) opened() {
 
 // failed answers sox/session.open with why there is no process.
 func (s *session) failed(err error) {
-	s.fail(s.openID, s.b.errorf(wire.CodeUnavailable, "", "%v", err))
+	why := s.b.errorf(wire.CodeUnavailable, "", "%v", err)
+	s.fail(s.openID, why)
 	s.mu.Lock()
-	s.talk = noServer{}
+	s.talk = noServer{why}
 	s.mu.Unlock()
 	s.release()
 }
 
 // close ends the session: its process is stopped, and what it has open is answered.
 func (s *session) close() {
+	why := s.b.errorf(wire.CodeCancelled, "", "the session was closed")
 	s.mu.Lock()
 	s.closed = true
 	c, open := s.child, s.open
-	s.child, s.talk, s.held = nil, noServer{}, nil
+	s.child, s.talk, s.held, s.kept = nil, noServer{why}, nil, 0
 	s.open = make(map[uint64]*call)
 	s.mu.Unlock()
 	if c != nil {
@@ -181,7 +184,7 @@ func (s *session) close() {
 	}
 	for id, call := range open {
 		if call.own == nil {
-			s.fail(id, s.b.errorf(wire.CodeCancelled, "", "the session was closed"))
+			s.fail(id, why)
 		}
 	}
 }
@@ -190,14 +193,15 @@ func (s *session) close() {
 func (s *session) fromHost(env *wire.Envelope) {
 	s.mu.Lock()
 	talk, hold := s.talk, s.hold
-	full := hold && len(s.held) >= maxHeld
+	full := hold && s.kept >= maxHeldBytes
 	if hold && !full {
 		s.held = append(s.held, bytes.Clone(env.Raw))
+		s.kept += len(env.Raw)
 	}
 	s.mu.Unlock()
 	switch {
 	case full && env.Kind == wire.Request:
-		s.b.refuse(env.ID(), s.b.errorf(wire.CodeBusy, "", "the server is starting and %d requests wait for it", maxHeld))
+		s.b.refuse(env.ID(), s.b.errorf(wire.CodeBusy, "", "the server is starting and %d bytes of requests wait for it", maxHeldBytes))
 	case !hold:
 		s.pass(talk, env)
 	}
@@ -244,6 +248,7 @@ func (s *session) resume(first []byte) {
 	s.mu.Lock()
 	if first != nil {
 		s.held = append([][]byte{first}, s.held...)
+		s.kept += len(first)
 	}
 	s.paused = false
 	s.mu.Unlock()
@@ -263,6 +268,7 @@ func (s *session) release() {
 	for !s.paused && !s.closed && len(s.held) > 0 {
 		raw, talk := s.held[0], s.talk
 		s.held = s.held[1:]
+		s.kept -= len(raw)
 		s.mu.Unlock()
 		if wire.Scan(raw, &env) == nil { // it was read before
 			s.pass(talk, &env)
@@ -447,11 +453,9 @@ func (s *session) unusable(c *child, rawID []byte, e *wire.Error) {
 }
 
 // noServer is the dialect of a session without a process.
-type noServer struct{}
+type noServer struct{ why *wire.Error }
 
-func (noServer) request(s *session, id uint64, env *wire.Envelope) {
-	s.fail(id, wire.Errorf(wire.CodeMethodNotFound, "a wrapped server serves MCP only; not %q", env.Method()))
-}
+func (n noServer) request(s *session, id uint64, _ *wire.Envelope) { s.fail(id, n.why) }
 
 func (noServer) notify(*session, *wire.Envelope)                {}
 func (noServer) answer(*session, uint64, *call, *wire.Envelope) {}
