@@ -67,9 +67,9 @@ func exitOf(err error) Exit {
 		return ExitNotFound
 	case errors.As(err, &folder), errors.As(err, &run), errors.As(err, &peer):
 		return ExitRefused
-	case errors.Is(err, store.ErrPinned), errors.Is(err, store.ErrAmbiguous):
+	case errors.Is(err, ErrRefused), errors.Is(err, store.ErrPinned), errors.Is(err, store.ErrAmbiguous):
 		return ExitRefused
-	case errors.Is(err, store.ErrNoSuchVersion):
+	case errors.Is(err, ErrNoFile), errors.Is(err, store.ErrNoSuchVersion):
 		return ExitNotFound
 	}
 	return ExitFailed

@@ -27,6 +27,8 @@ func commands() []*command {
 		restartCommand(),
 		pinCommand(),
 		unpinCommand(),
+		installCommand(),
+		removeCommand(),
 		verifyCommand(),
 		completionCommand(),
 		versionCommand(),

@@ -48,12 +48,13 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %q", condition)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits":  exitsCommand,
-			"plugin": pluginCommand,
-			"settle": settleCommand,
-			"serve":  serveScript,
-			"tree":   treeCommand,
-			"damage": damageCommand,
+			"exits":   exitsCommand,
+			"plugin":  pluginCommand,
+			"program": programCommand,
+			"settle":  settleCommand,
+			"serve":   serveScript,
+			"tree":    treeCommand,
+			"damage":  damageCommand,
 		},
 	})
 }
@@ -101,17 +102,30 @@ func pluginCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: plugin NAME VERSION")
 	}
+	path := filepath.Join(ts.Getenv("PLUGINS"), args[0]+"_v"+args[1])
+	copySelf(ts, path, "")
+	settle(ts, path)
+}
+
+// programCommand writes this test's own binary to a file, with bytes behind it that make it another build:
+// program FILE [BYTES].
+func programCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: program FILE [BYTES]")
+	}
+	copySelf(ts, ts.MkAbs(args[0]), strings.Join(args[1:], ""))
+}
+
+func copySelf(ts *testscript.TestScript, path, suffix string) {
 	self, err := os.Executable()
 	ts.Check(err)
 	source, err := os.Open(self)
 	ts.Check(err)
 	defer source.Close()
-	path := filepath.Join(ts.Getenv("PLUGINS"), args[0]+"_v"+args[1])
 	target, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o700)
 	ts.Check(err)
-	_, err = io.Copy(target, source)
+	_, err = io.Copy(target, io.MultiReader(source, strings.NewReader(suffix)))
 	ts.Check(errors.Join(err, target.Close()))
-	settle(ts, path)
 }
 
 // settleCommand makes files look as if they had been there for a while: settle FILE...
