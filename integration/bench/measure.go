@@ -1,0 +1,148 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"regexp"
+	"time"
+)
+
+// load is one payload and one number of requests in flight.
+type load struct {
+	payload  int // bytes of text, each way
+	inFlight int
+}
+
+func (l load) String() string { return fmt.Sprintf("%s/%d", size(l.payload), l.inFlight) }
+
+func size(n int) string {
+	switch {
+	case n >= 1<<20:
+		return fmt.Sprintf("%dMiB", n>>20)
+	case n >= 1<<10:
+		return fmt.Sprintf("%dKiB", n>>10)
+	}
+	return fmt.Sprintf("%dB", n)
+}
+
+// cell is what was measured of one target under one load.
+type cell struct {
+	Name     string    `json:"name"` // TARGET/PAYLOAD/INFLIGHT
+	Target   string    `json:"target"`
+	Payload  int       `json:"payload"`
+	InFlight int       `json:"in_flight"`
+	PerReq   []float64 `json:"us_per_request"` // each round: the median round trip of one in flight, else elapsed time by requests
+	Ratios   []float64 `json:"ratios"`         // to the limit of the same round
+	P50      float64   `json:"p50_us"`         // of all round trips of all rounds
+	P99      float64   `json:"p99_us"`
+	CPU      float64   `json:"relay_cpu_us"` // of the relay or host alone, per request
+	Calls    float64   `json:"relay_calls"`  // read and write system calls of the relay, per request
+
+	took         []time.Duration
+	requests     int64
+	cpuNS, calls int64
+	count        int // requests of one round
+}
+
+// plan says what to measure.
+type plan struct {
+	loads  []load
+	rounds int
+	budget time.Duration // of one target under one load in one round
+	cells  *regexp.Regexp
+	out    io.Writer // progress
+}
+
+// measure runs every target under every load, all loads in each round, and all targets of a load one after the
+// other in random order, so that a disturbance of the machine meets them alike.
+func measure(pl plan, targets []*target) ([]*cell, error) {
+	byLoad := make(map[load][]*cell)
+	var all []*cell
+	work := make(map[*cell]*target)
+	for _, l := range pl.loads {
+		for _, t := range targets {
+			c := &cell{Name: t.name + "/" + l.String(), Target: t.name, Payload: l.payload, InFlight: l.inFlight}
+			if t.name != limitName && !pl.cells.MatchString(c.Name) {
+				continue
+			}
+			byLoad[l] = append(byLoad[l], c)
+			work[c] = t
+		}
+		if len(byLoad[l]) == 1 { // the limit alone
+			delete(byLoad, l)
+			continue
+		}
+		all = append(all, byLoad[l]...)
+	}
+	for _, c := range all {
+		if err := c.calibrate(work[c], pl.budget); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	for round := range pl.rounds {
+		fmt.Fprintf(pl.out, "\rround %d of %d ", round+1, pl.rounds)
+		for _, l := range rand.Perm(len(pl.loads)) {
+			cells := byLoad[pl.loads[l]]
+			var limit float64
+			for _, i := range rand.Perm(len(cells)) {
+				if err := cells[i].round(work[cells[i]]); err != nil {
+					return nil, fmt.Errorf("%s: %w", cells[i].Name, err)
+				}
+				if cells[i].Target == limitName {
+					limit = cells[i].PerReq[round]
+				}
+			}
+			for _, c := range cells {
+				c.Ratios = append(c.Ratios, c.PerReq[round]/limit)
+			}
+		}
+	}
+	fmt.Fprintln(pl.out)
+	for _, c := range all {
+		took := micros(c.took)
+		c.P50, c.P99 = median(took), quantile(took, 0.99)
+		c.CPU = float64(c.cpuNS) / float64(c.requests) / 1e3
+		c.Calls = float64(c.calls) / float64(c.requests)
+	}
+	return all, nil
+}
+
+// calibrate warms the target up and finds how many requests fit the budget.
+func (c *cell) calibrate(t *target, budget time.Duration) error {
+	var took []time.Duration
+	m := t.message(c.Payload)
+	if _, err := t.exchange(m, 2*c.InFlight, c.InFlight, &took); err != nil {
+		return err
+	}
+	n := 4 * c.InFlight
+	elapsed, err := t.exchange(m, n, c.InFlight, &took)
+	c.count = max(int(float64(budget)/float64(elapsed)*float64(n)), 2*c.InFlight, 4)
+	return err
+}
+
+// round measures once.
+func (c *cell) round(t *target) error {
+	var cpu, calls int64
+	if t.relay != nil {
+		cpu, calls = t.relay.cpu(), t.relay.calls()
+	}
+	before := len(c.took)
+	elapsed, err := t.exchange(t.message(c.Payload), c.count, c.InFlight, &c.took)
+	if err != nil {
+		return err
+	}
+	per := float64(elapsed) / 1e3 / float64(c.count)
+	if c.InFlight == 1 { // the median leaves out what another process took from us
+		per = median(micros(c.took[before:]))
+	}
+	if t.relay != nil {
+		c.cpuNS += t.relay.cpu() - cpu
+		c.calls += t.relay.calls() - calls
+	}
+	c.requests += int64(c.count)
+	c.PerReq = append(c.PerReq, per)
+	return nil
+}

@@ -1,0 +1,203 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// startup is the time from exec to two moments of a program's life, over all rounds.
+type startup struct {
+	Name  string  `json:"name"`
+	First float64 `json:"first_ms"` // until initialize, the first line or the ready frame was answered
+	Done  float64 `json:"done_ms"`  // until the list, or the first call, was answered
+	Ratio float64 `json:"ratio"`    // of Done to the bare program's first answer in the same round
+	What  string  `json:"what"`
+
+	first, done, ratios []float64
+}
+
+const manyPlugins = 20
+
+// measureStartup starts each program once a round. The first is the bare Go program that the others are divided by.
+func measureStartup(p *programs, rounds int, out io.Writer) ([]*startup, error) {
+	many := make(map[string]string)
+	for i := range manyPlugins {
+		many[fmt.Sprintf("p%02d", i)] = p.peer
+	}
+	warm := make(map[int]string)
+	for n, plugins := range map[int]map[string]string{1: {"p00": p.peer}, manyPlugins: many} {
+		home, err := p.home(plugins)
+		if err != nil {
+			return nil, err
+		}
+		if _, _, err := hostStart(p, home); err != nil { // fills the cache
+			return nil, err
+		}
+		warm[n] = home
+	}
+	kinds := []struct {
+		name, what string
+		run        func() (first, done time.Duration, err error)
+	}{
+		{"bare Go stdio program", "first line", func() (time.Duration, time.Duration, error) { return bareStart(p) }},
+		{"sox-host, 1 plugin, cached", "initialize, tools/list", func() (time.Duration, time.Duration, error) { return hostStart(p, warm[1]) }},
+		{"sox-host, 20 plugins, cached", "initialize, tools/list", func() (time.Duration, time.Duration, error) { return hostStart(p, warm[manyPlugins]) }},
+		{"sox-host, 1 plugin, cold", "initialize, tools/list", func() (time.Duration, time.Duration, error) { return coldStart(p, map[string]string{"p00": p.peer}) }},
+		{"sox-host, 20 plugins, cold", "initialize, tools/list", func() (time.Duration, time.Duration, error) { return coldStart(p, many) }},
+		{"naive proxy", "initialize, tools/list", func() (time.Duration, time.Duration, error) { return naiveStart(p) }},
+		{"SDK plugin", "ready frame", func() (time.Duration, time.Duration, error) { return pluginStart(p.echo, "echo") }},
+		{"adapted Go SDK server", "ready frame", func() (time.Duration, time.Duration, error) { return pluginStart(p.adapt, "adapted") }},
+	}
+	results := make([]*startup, len(kinds))
+	for i, k := range kinds {
+		results[i] = &startup{Name: k.name, What: k.what}
+	}
+	for round := range rounds {
+		fmt.Fprintf(out, "\rstart-up %d of %d ", round+1, rounds)
+		var bare float64
+		for i, k := range kinds {
+			first, done, err := k.run()
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", k.name, err)
+			}
+			ms := done.Seconds() * 1e3
+			if i == 0 {
+				bare = ms
+			}
+			r := results[i]
+			r.first, r.done, r.ratios = append(r.first, first.Seconds()*1e3), append(r.done, ms), append(r.ratios, ms/bare)
+		}
+	}
+	fmt.Fprintln(out)
+	for _, r := range results {
+		r.First, r.Done, r.Ratio = median(r.first), median(r.done), median(r.ratios)
+	}
+	return results, nil
+}
+
+func bareStart(p *programs) (first, done time.Duration, err error) {
+	begun := time.Now()
+	proc, err := start(nil, nil, p.peer, "stdio")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer proc.stop()
+	_, err = newClient(proc).call("echo.say", `{"text":"x"}`)
+	first = time.Since(begun)
+	return first, first, err
+}
+
+// sessionStart measures initialize and the first list.
+func sessionStart(proc *process, begun time.Time) (first, done time.Duration, err error) {
+	defer proc.stop()
+	c := newClient(proc)
+	if _, err := c.call("initialize", initialize); err != nil {
+		return 0, 0, err
+	}
+	first = time.Since(begun)
+	if err := c.notify("notifications/initialized"); err != nil {
+		return 0, 0, err
+	}
+	_, err = c.call("tools/list", `{}`)
+	return first, time.Since(begun), err
+}
+
+func hostStart(p *programs, home string) (first, done time.Duration, err error) {
+	begun := time.Now()
+	proc, err := start(nil, nil, p.host, "serve", "--home", home, "--log-level", "error")
+	if err != nil {
+		return 0, 0, err
+	}
+	return sessionStart(proc, begun)
+}
+
+func coldStart(p *programs, plugins map[string]string) (first, done time.Duration, err error) {
+	home, err := p.home(plugins)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer os.RemoveAll(home)
+	return hostStart(p, home)
+}
+
+func naiveStart(p *programs) (first, done time.Duration, err error) {
+	begun := time.Now()
+	proc, err := start(nil, nil, p.nai, p.peer, "stdio")
+	if err != nil {
+		return 0, 0, err
+	}
+	return sessionStart(proc, begun)
+}
+
+// pluginStart measures a plugin as a host starts it, without a guard: until its ready frame came.
+func pluginStart(program, name string) (first, done time.Duration, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	ours := os.NewFile(uintptr(fds[0]), "host")
+	defer ours.Close()
+	begun := time.Now()
+	proc, err := start([]string{"SOX_PLUGIN_FD=3", "SOX_PLUGIN_PROTOCOLS=1-1", "SOX_PLUGIN_NAME=" + name},
+		[]*os.File{os.NewFile(uintptr(fds[1]), "plugin")}, program)
+	if err != nil {
+		return 0, 0, err
+	}
+	var header [4]byte
+	if _, err = io.ReadFull(ours, header[:]); err == nil {
+		_, err = io.CopyN(io.Discard, ours, int64(binary.BigEndian.Uint32(header[:])))
+	}
+	first = time.Since(begun)
+	ours.Close() // the plugin ends with it
+	proc.stop()
+	return first, first, err
+}
+
+// oneShot is a process per call, against which a warm worker is measured (many at once, as a batch script does).
+type oneShot struct {
+	InFlight int     `json:"in_flight"`
+	P50      float64 `json:"p50_ms"`
+	P95      float64 `json:"p95_ms"`
+	PerCall  float64 `json:"ms_per_call"` // elapsed time by calls
+}
+
+func measureOneShot(p *programs, rounds int, out io.Writer) ([]oneShot, error) {
+	var results []oneShot
+	for _, inFlight := range []int{1, 16} {
+		fmt.Fprintf(out, "\rone process per call, %d at once ", inFlight)
+		var mu sync.Mutex
+		var took []time.Duration
+		var failed error
+		begun := time.Now()
+		for range rounds {
+			var wg sync.WaitGroup
+			for range inFlight {
+				wg.Go(func() {
+					_, d, err := bareStart(p)
+					mu.Lock()
+					defer mu.Unlock()
+					took = append(took, d)
+					if err != nil {
+						failed = err
+					}
+				})
+			}
+			wg.Wait()
+		}
+		if failed != nil {
+			return nil, failed
+		}
+		ms := micros(took)
+		results = append(results, oneShot{inFlight, median(ms) / 1e3, quantile(ms, 0.95) / 1e3, time.Since(begun).Seconds() * 1e3 / float64(len(took))})
+	}
+	fmt.Fprintln(out)
+	return results, nil
+}

@@ -1,0 +1,175 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// target is one way to get an answer.
+type target struct {
+	name     string
+	note     string
+	relay    *process // whose CPU is counted; nil = none
+	max      int      // largest payload in bytes; 0 = any
+	message  func(payload int) message
+	exchange func(m message, n, inFlight int, took *[]time.Duration) (time.Duration, error)
+}
+
+// limitName is the target that all others are divided by.
+const limitName = "limit"
+
+// text is a JSON string of about n bytes that reads like what tools return: prose with a line end now and then.
+func text(n int) string {
+	const line = `The build of 1,204 packages took 38.2 s; three tests were skipped, none failed.\n`
+	s := strings.Repeat(line, n/len(line)+1)[:max(n, 1)]
+	return `"` + strings.TrimRight(s, `\`) + `"`
+}
+
+// plain is a request without MCP.
+func plain(method string) func(int) message {
+	return func(n int) message {
+		return message{[]byte(`{"jsonrpc":"2.0","id":`), fmt.Appendf(nil, `,"method":%q,"params":{"text":%s}}`, method, text(n))}
+	}
+}
+
+// tool is a tools/call, with extra members of params.
+func tool(name, extra string) func(int) message {
+	return func(n int) message {
+		return message{[]byte(`{"jsonrpc":"2.0","id":`), fmt.Appendf(nil, `,"method":"tools/call","params":{%s"name":%q,"arguments":{"text":%s}}}`, extra, name, text(n))}
+	}
+}
+
+// modernMeta makes a request one of MCP 2026-07-28.
+const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"}},`
+
+const initialize = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}`
+
+// handshake opens an MCP session and waits until a tool is listed.
+func handshake(c *client, want string) error {
+	if _, err := c.call("initialize", initialize); err != nil {
+		return err
+	}
+	if err := c.notify("notifications/initialized"); err != nil {
+		return err
+	}
+	list, err := c.call("tools/list", `{}`)
+	if err == nil && !strings.Contains(string(list), want) {
+		err = fmt.Errorf("%q is not listed: %.300s", want, list)
+	}
+	return err
+}
+
+// field of targets, each already running and warm. stop ends all.
+type fieldOfTargets struct {
+	all   []*target
+	host  *process
+	procs []*process
+}
+
+func (f *fieldOfTargets) stop() {
+	for _, p := range slices.Backward(f.procs) {
+		p.stop()
+	}
+}
+
+// startTargets starts everything that is measured warm and whose name wanted accepts.
+func startTargets(p *programs, hostPath string, hostEnv []string, wanted func(string) bool) (*fieldOfTargets, error) {
+	f := &fieldOfTargets{}
+	if err := f.start(p, hostPath, hostEnv, wanted); err != nil {
+		f.stop()
+		return nil, err
+	}
+	f.all = slices.DeleteFunc(f.all, func(t *target) bool { return t.name != limitName && !wanted(t.name) })
+	return f, nil
+}
+
+func (f *fieldOfTargets) start(p *programs, hostPath string, hostEnv []string, wanted func(string) bool) error {
+	relay, backend, err := startPair(p.peer, "relay", "backend")
+	if err != nil {
+		return err
+	}
+	f.procs = append(f.procs, backend, relay)
+	f.add(&target{name: limitName, note: "two hops, bytes copied, nothing parsed", relay: relay, message: plain("echo.say")}, newClient(relay))
+
+	stdio, err := start(nil, nil, p.peer, "stdio")
+	if err != nil {
+		return err
+	}
+	f.procs = append(f.procs, stdio)
+	f.add(&target{name: "stdio", note: "one hop, no relay", message: plain("echo.say")}, newClient(stdio))
+
+	daemon, err := start(nil, nil, p.self, roleFlag, "http")
+	if err != nil {
+		return err
+	}
+	f.procs = append(f.procs, daemon)
+	address, err := bufio.NewReader(os.NewFile(uintptr(daemon.out), "stdout")).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("http: %w", err)
+	}
+	f.all = append(f.all, &target{name: "http", note: "one hop, localhost, connections kept", message: plain("echo.say"), exchange: newHTTPClient(address).exchange})
+
+	if wanted("naive") {
+		naive, err := start(nil, nil, p.nai, p.peer, "stdio")
+		if err != nil {
+			return err
+		}
+		f.procs = append(f.procs, naive)
+		c := newClient(naive)
+		if err := handshake(c, "echo__say"); err != nil {
+			return fmt.Errorf("naive: %w", err)
+		}
+		f.add(&target{name: "naive", note: "two hops, proxy on the official Go SDK", relay: naive, message: tool("echo__say", "")}, c)
+	}
+	return f.startHost(p, hostPath, hostEnv)
+}
+
+// startHost starts one sox-host with every plugin, for all the targets that it is.
+func (f *fieldOfTargets) startHost(p *programs, hostPath string, hostEnv []string) error {
+	home, err := p.home(map[string]string{"bare": p.peer, "echo": p.echo, "adapted": p.adapt})
+	if err != nil {
+		return err
+	}
+	host, err := start(hostEnv, nil, hostPath, "serve", "--home", home, "--log-level", "error")
+	if err != nil {
+		return err
+	}
+	f.procs, f.host = append(f.procs, host), host
+	c := newClient(host)
+	for _, tool := range []string{"bare__say", "echo__say", "adapted__say"} {
+		if c.nextID == 0 {
+			err = handshake(c, tool)
+		}
+		if err == nil {
+			_, err = c.call("tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"text":"x"}}`, tool))
+		}
+		if err != nil {
+			return fmt.Errorf("sox-host: %w", err)
+		}
+	}
+	for _, t := range []*target{
+		{name: "sox-bare-plain", note: "plugin without SDK, plain method", message: plain("bare.say")},
+		{name: "sox-bare-tool", note: "plugin without SDK, tools/call", message: tool("bare__say", "")},
+		{name: "sox-sdk-raw", note: "SDK plugin, raw plain method, acked", message: plain("echo.raw")},
+		{name: "sox-sdk-plain", note: "SDK plugin, typed plain method, acked", message: plain("echo.say")},
+		{name: "sox-sdk-read", note: "SDK plugin, tools/call, read-only: no ack", message: tool("echo__say", "")},
+		{name: "sox-sdk-write", note: "SDK plugin, tools/call, acked", message: tool("echo__write", "")},
+		{name: "sox-sdk-modern", note: "SDK plugin, tools/call of 2026-07-28, no ack", message: tool("echo__say", modernMeta)},
+		{name: "sox-adapted", note: "official Go SDK server through sdk/mcpserver", message: tool("adapted__say", "")},
+	} {
+		t.relay = host
+		f.add(t, c)
+	}
+	return nil
+}
+
+func (f *fieldOfTargets) add(t *target, c *client) {
+	t.exchange = c.exchange
+	f.all = append(f.all, t)
+}
