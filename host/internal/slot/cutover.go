@@ -517,12 +517,7 @@ func (u *upgrade) list(ctx context.Context) error {
 		}
 		c, err := g.fetchCatalog(ctx, session, hello)
 		if err != nil {
-			select {
-			case <-g.dead:
-				return fmt.Errorf("%w (%w)", err, g.deathError())
-			default:
-				return err
-			}
+			return g.explain(err)
 		}
 		if len(c.Problems) > 0 && !u.req.Rollback && !u.req.Restart && !u.req.Adopt {
 			return fmt.Errorf("invalid entries: %s", join(c.Problems))
@@ -553,7 +548,7 @@ func (u *upgrade) list(ctx context.Context) error {
 	probe := probeSession()
 	hello, err := g.openSession(ctx, probe)
 	if err != nil {
-		return err
+		return g.explain(err)
 	}
 	defer g.closeSession(probe.ID)
 	return fetch(probe, hello)

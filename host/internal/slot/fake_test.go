@@ -321,6 +321,9 @@ func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
 	p.log = append(p.log, fmt.Sprintf("%d %s", env.Session(), method))
 	s := p.script
 	p.mu.Unlock()
+	if s.exitAtReady {
+		return // it is about to end
+	}
 	reply := func(result string) { _ = c.Reply(env.ID(), []byte(result)) }
 	refuse := func(text string) { _ = c.ReplyError(env.ID(), wire.Errorf(wire.CodeInternal, "%s", text)) }
 	switch method {

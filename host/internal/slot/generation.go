@@ -366,15 +366,14 @@ func (g *generation) alive(ctx context.Context) error {
 		}
 		return fmt.Errorf("unhealthy: %w", e)
 	}
-	if err != nil {
-		select {
-		case <-g.dead:
-			return g.deathError()
-		default:
-		}
-		if within(g.dead, settleWait) {
-			return g.deathError()
-		}
+	return g.explain(err)
+}
+
+// explain adds to an error that only says that the connection has ended how the process ended, once that is
+// known.
+func (g *generation) explain(err error) error {
+	if err == nil || !g.ended(err) || !within(g.dead, settleWait) {
+		return err
 	}
-	return err
+	return fmt.Errorf("%w (%w)", g.deathError(), err)
 }

@@ -405,9 +405,11 @@ func (s *Slot) CloseSession(id uint64) {
 	delete(s.subscribed, id)
 	var told []*generation
 	for g := range s.live {
-		if g.opened[id] != nil {
+		if o := g.opened[id]; o != nil {
 			delete(g.opened, id)
-			told = append(told, g)
+			if o.done { // else it is told when the handshake has ended
+				told = append(told, g)
+			}
 		}
 	}
 	s.mu.Unlock()

@@ -352,10 +352,8 @@ func (s *Slot) bringUp(ctx context.Context, home *store.Home, build store.Build,
 		}
 		hello, err := g.openSession(ctx, session)
 		if err != nil {
+			err = g.explain(err) // before it is stopped: that would be the reason
 			g.stop(process.DefaultLadder)
-			if g.ended(err) {
-				err = fmt.Errorf("%w (%w)", err, g.deathError())
-			}
 			return nil, StepOpen, err
 		}
 		s.mu.Lock()

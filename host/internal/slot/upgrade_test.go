@@ -65,7 +65,7 @@ func TestFailedUpgradeIsInvisible(t *testing.T) {
 		"exits_at_start":       {script{exitAtStart: true, exitCode: 7}, UpgradeRequest{}, StepReady, ExitFailed},
 		"says_another_version": {script{says: "3.0.0"}, UpgradeRequest{}, StepReady, ExitFailed},
 		"refuses_the_session":  {script{refuseOpen: true}, UpgradeRequest{}, StepOpen, ExitFailed},
-		"exits_at_ready":       {script{exitAtReady: true, exitCode: 2}, UpgradeRequest{}, StepOpen, ExitFailed},
+		"exits_at_ready":       {script{exitAtReady: true, exitCode: 2}, UpgradeRequest{}, "", ExitFailed}, // ready or open
 		"exits_on_list":        {script{exitOnList: true}, UpgradeRequest{}, StepList, ExitFailed},
 		"list_is_an_error":     {script{listError: true}, UpgradeRequest{}, StepList, ExitFailed},
 		"exits_after_listing":  {script{exitAfter: true}, UpgradeRequest{}, StepList, ExitFailed},
@@ -93,7 +93,9 @@ func TestFailedUpgradeIsInvisible(t *testing.T) {
 				e.mu.Unlock()
 
 				report := e.upgrade(c.req)
-				want(t, "step of "+report.Error, report.FailedStep, c.step)
+				if step := report.FailedStep; step != c.step && (c.step != "" || step != StepReady && step != StepOpen) {
+					t.Errorf("step %s, want %s: %s", step, c.step, report.Error)
+				}
 				want(t, "exit of "+report.Error, report.Exit, c.exit)
 				if want := map[bool]Result{true: ResultRefused, false: ResultFailed}[c.exit == ExitRefused]; report.Result != want {
 					t.Errorf("result %s, want %s", report.Result, want)
