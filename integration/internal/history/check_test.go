@@ -126,6 +126,14 @@ func TestAllowed(t *testing.T) {
 		"old_list_while_switching_before_notice": func(h *History) {
 			h.Listings[1] = Listing{at(105), at(106), map[string][]string{"kit": {"echo"}, "aux": {"tick"}}}
 		},
+		"uncertain_switch_without_notice": func(h *History) {
+			h.Switches = append(h.Switches,
+				Switch{Plugin: "kit", To: "1.0.0", Began: at(400), Ended: at(410), Uncertain: true},
+				Switch{Plugin: "kit", To: "1.1.0", Began: at(400), Ended: at(410), Uncertain: true})
+			h.Ops = append(h.Ops,
+				&Op{Nonce: "n7", ID: "7", Plugin: "kit", Invoked: at(401), Answered: at(405), Answers: 1, Outcome: OK, Version: "1.0.0"},
+				&Op{Nonce: "n8", ID: "8", Plugin: "kit", Invoked: at(420), Answered: at(421), Answers: 1, Outcome: OK, Version: "1.1.0"})
+		},
 		"roll_back_repeats_a_version": func(h *History) {
 			h.Switches = append(h.Switches, Switch{Plugin: "kit", To: "1.0.0", Began: at(400), Ended: at(410)})
 			h.Notices = append(h.Notices, at(405))

@@ -131,11 +131,12 @@ func (c *checker) lists() {
 // notices checks that lists change only with a notice, that each change has one and not more, and that whoever lists after a notice sees the change.
 func (c *checker) notices() {
 	changes := c.changes()
+	slices.SortStableFunc(c.Listings, func(a, b Listing) int { return cmp.Compare(a.Asked, b.Asked) })
 	if len(c.Notices) > len(changes) {
 		c.fail("I8", "%d notices for %d changes of the lists", len(c.Notices), len(changes))
 	}
 	for _, s := range changes {
-		if !slices.ContainsFunc(c.Notices, func(at time.Duration) bool { return at >= s.Began }) {
+		if !s.Uncertain && !slices.ContainsFunc(c.Notices, func(at time.Duration) bool { return at >= s.Began }) {
 			c.fail("I8", "no notice after %s was switched to %s, which has other tools", s.Plugin, s.To)
 		}
 	}
@@ -164,7 +165,7 @@ func (c *checker) noticed(at time.Duration, changes []Switch) {
 			open = append(open, s)
 		}
 	}
-	if len(open) != 1 {
+	if len(open) != 1 || open[0].Uncertain {
 		return
 	}
 	s := open[0]

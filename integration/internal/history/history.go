@@ -68,6 +68,9 @@ type Switch struct {
 	Began  time.Duration
 	Ended  time.Duration
 	Failed bool // the old version went on
+
+	// Uncertain: it may not have happened, or not for long enough for the client to be told of it.
+	Uncertain bool
 }
 
 // Listing is what one tools/list gave: for each plugin its tools, in order.
@@ -156,6 +159,13 @@ func (r *Recorder) Switch(plugin, to string, do func() bool) {
 	s := Switch{Plugin: plugin, To: to, Began: r.Now()}
 	s.Failed = !do()
 	s.Ended = r.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.h.Switches = append(r.h.Switches, s)
+}
+
+// Switched records a change of version that somebody watched: its times are of the history.
+func (r *Recorder) Switched(s Switch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.h.Switches = append(r.h.Switches, s)
