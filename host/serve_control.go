@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime"
 
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/host/internal/store"
@@ -22,6 +23,16 @@ func (h *Host) Control(ctx context.Context, method string, params json.RawMessag
 			return nil, wire.Errorf(wire.CodeInvalidParams, "params of %s: %v", methodUpgrade, err)
 		}
 		return h.Upgrade(ctx, req, func(e StepEvent) { progress(e) }), nil
+	case methodAsk:
+		var o AskOptions
+		if err := json.Unmarshal(params, &o); err != nil {
+			return nil, wire.Errorf(wire.CodeInvalidParams, "params of %s: %v", methodAsk, err)
+		}
+		answer, failed := h.ask(ctx, o, h.cfg.Plugin == "")
+		if failed != nil {
+			return nil, failed
+		}
+		return answer, nil
 	}
 	return nil, wire.Errorf(wire.CodeMethodNotFound, "this host has no control method %q; its version is %s", method, h.cfg.Version)
 }
@@ -53,7 +64,7 @@ func (h *Host) Status() Status {
 		Home:       h.home.Dir(),
 		PluginsDir: h.cfg.PluginsDir,
 		Since:      h.since,
-		Counters:   map[string]uint64{},
+		Counters:   map[string]uint64{"goroutines": uint64(runtime.NumGoroutine())},
 	}
 	if h.session != nil {
 		st.Client, st.Protocol = h.session.ClientName()
