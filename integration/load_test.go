@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sox-host/sox-host/integration/internal/history"
 	"github.com/sox-host/sox-host/integration/internal/rig"
@@ -40,29 +41,37 @@ func TestUpgradesUnderLoad(t *testing.T) {
 	w := &worker{t: t, h: h, r: r, ledger: p.Path("ledger"), plugins: plugins}
 
 	ended := make(chan struct{})
-	var workers sync.WaitGroup
+	var workers, others sync.WaitGroup
 	for n := range outstanding {
 		workers.Go(func() { w.run(ended, n) })
 	}
-	for i := range upgrades {
-		plugin := plugins[i%len(plugins)]
-		version := fmt.Sprintf("1.%d.0", i+1)
-		// Every second upgrade of a plugin changes its list.
-		extra := 1 + (i/len(plugins)+1)/2
-		p.Kit(plugin, version, stamp.Options{Extra: extra})
-		lists[plugin][version] = withExtras(lists[plugin]["1.0.0"], extra)
-		r.Switch(plugin, version, func() bool {
-			out := p.Command("upgrade", plugin)
-			if out.Code != 0 {
-				t.Errorf("upgrade %d: exit code %d\n%s", i+1, out.Code, out)
+	others.Go(func() { w.list(ended) })
+	var upgraders sync.WaitGroup
+	for n, plugin := range plugins {
+		// The list changes with every second upgrade.
+		for i := n; i < upgrades; i += len(plugins) {
+			version, extra := fmt.Sprintf("1.%d.0", i+1), 1+(i/len(plugins)+1)/2
+			p.Kit(plugin, version, stamp.Options{Extra: extra})
+			lists[plugin][version] = withExtras(lists[plugin]["1.0.0"], extra)
+		}
+		upgraders.Go(func() {
+			for i := n; i < upgrades; i += len(plugins) {
+				version := fmt.Sprintf("1.%d.0", i+1)
+				r.Switch(plugin, version, func() bool {
+					out := p.Command("upgrade", plugin, "--to", version)
+					if out.Code != 0 {
+						t.Errorf("upgrade %d: exit code %d\n%s", i+1, out.Code, out)
+					}
+					return out.Code == 0
+				})
 			}
-			return out.Code == 0
 		})
-		asked := r.Now()
-		r.Listed(asked, toolsByPlugin(h.Tools()))
 	}
+	upgraders.Wait()
 	close(ended)
 	workers.Wait()
+	others.Wait()
+	r.Listed(r.Now(), toolsByPlugin(h.Tools()))
 	recorded := r.History()
 	recorded.UpgradesOnly = true
 	recorded.Lists = lists
@@ -111,8 +120,8 @@ func (w *worker) run(ended <-chan struct{}, n int) {
 		arguments := map[string]any{"nonce": nonce}
 		if kind != history.Read {
 			arguments["file"] = w.ledger
-		} else if i%3 == 0 {
-			tool, arguments = "sleep", map[string]any{"ms": rand.IntN(200)}
+		} else if i%2 == 0 { // so that calls are open for longer than a cutover takes
+			tool, arguments = "sleep", map[string]any{"ms": rand.IntN(500)}
 		}
 		id := fmt.Sprintf("%q", nonce)
 		w.r.Invoke(nonce, id, plugin, kind)
@@ -125,6 +134,21 @@ func (w *worker) run(ended <-chan struct{}, n int) {
 		if outcome != history.OK {
 			return
 		}
+	}
+}
+
+// list looks at the tools now and then until ended is closed.
+func (w *worker) list(ended <-chan struct{}) {
+	now := time.NewTicker(100 * time.Millisecond)
+	defer now.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-now.C:
+		}
+		asked := w.r.Now()
+		w.r.Listed(asked, toolsByPlugin(w.h.Tools()))
 	}
 }
 

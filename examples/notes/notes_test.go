@@ -2,12 +2,17 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // vaultOf is a vault over files that a test may change between requests.
@@ -167,5 +172,39 @@ func TestNoteURI(t *testing.T) {
 	}
 	if got := noteURI("with space/ü.md"); got != "note:///with%20space/%C3%BC.md" {
 		t.Error(got)
+	}
+}
+
+func TestJournal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	t.Setenv("NOTES_JOURNAL", path)
+	t.Setenv("NOTES_VAULT", "")
+	ctx := t.Context()
+	here, there := mcp.NewInMemoryTransports()
+	server, err := newServer(newVault()).Connect(ctx, here, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, nil).Connect(ctx, there, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, trace := range []string{"00-1", "with space\n", ""} {
+		params := &mcp.CallToolParams{Name: "search", Arguments: map[string]any{"query": "x"}, Meta: mcp.Meta{"traceparent": trace}}
+		if _, err := client.CallTool(ctx, params); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := client.ListTools(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(client.Close(), server.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(path)
+	pid := fmt.Sprint(os.Getpid())
+	want := "00-1 " + version + " " + pid + "\nwithspace " + version + " " + pid + "\n- " + version + " " + pid + "\n"
+	if err != nil || string(raw) != want {
+		t.Errorf("journal %q, %v; want %q", raw, err, want)
 	}
 }

@@ -43,7 +43,7 @@ func newServer(v *Vault) *mcp.Server {
 		Name: "note", Title: "A note by its path", URITemplate: uriScheme + "{+path}", MIMEType: noteMIME,
 	}, v.readResource)
 	shelf.refresh()
-	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+	server.AddReceivingMiddleware(journaled, func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 			if method == "resources/list" || method == "tools/call" {
 				shelf.refresh()

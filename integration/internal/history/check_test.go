@@ -88,7 +88,7 @@ func TestPlantedViolations(t *testing.T) {
 			h.Listings[1] = Listing{at(130), at(131), map[string][]string{"kit": {"echo"}, "aux": {"tick"}}}
 		}},
 		"list_old_after_notice": {"I8", func(h *History) { h.Listings[1].Tools["kit"] = []string{"echo"} }},
-		"no_notice":             {"I8", func(h *History) { h.Notices = nil }},
+		"no_notice":             {"I8", func(h *History) { h.Notices, h.Listings = nil, h.Listings[:1] }},
 		"two_notices":           {"I8", func(h *History) { h.Notices = append(h.Notices, at(113)) }},
 		"notice_without_change": {"I8", func(h *History) {
 			h.Switches = nil
@@ -121,6 +121,7 @@ func TestAllowed(t *testing.T) {
 		"cancelled_without_answer": func(h *History) { h.Ops[0].Cancelled, h.Ops[0].Answers, h.Ops[0].Outcome = true, 0, None },
 		"unknown_and_executed":     func(h *History) { h.UpgradesOnly = false; h.Ops[0].Outcome = Unknown },
 		"unknown_and_not_executed": func(h *History) { h.UpgradesOnly = false; h.Ops[0].Outcome = Unknown; h.Ledger = h.Ledger[1:] },
+		"listed_before_the_notice": func(h *History) { h.Notices = nil },
 		"idempotent_twice":         func(h *History) { h.Ledger = append(h.Ledger, h.Ledger[3]) },
 		"either_while_switching":   func(h *History) { h.Ops[3].Version = "1.0.0" },
 		"old_list_while_switching_before_notice": func(h *History) {

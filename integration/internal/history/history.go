@@ -8,7 +8,7 @@
 //	I5  each line is one JSON-RPC object in UTF-8 without repeated names
 //	I6  ids come back byte for byte
 //	I7  an answer comes from a version that was active while the call was open, and no later call from an older one
-//	I8  a list is that of one version of each plugin, no older than the last switch, and never changes without a notice
+//	I8  a list is that of one version of each plugin, no older than the last switch, and the client hears of changes
 //	I9  if nothing but upgrades happens, every call succeeds
 //
 // The checker knows nothing of sox-host: it gets no code of it to trust.
