@@ -59,7 +59,8 @@ func exitOf(err error) Exit {
 	case errors.Is(err, socket.ErrLocked), errors.Is(err, store.ErrBusy),
 		errors.As(err, &failed) && failed.Code == wire.CodeBusy:
 		return ExitBusy
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrUnresponsive):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrUnresponsive),
+		errors.As(err, &failed) && failed.Code == wire.CodeDeadlineExceeded:
 		return ExitDeadline
 	case errors.As(err, &digest):
 		return ExitVerify

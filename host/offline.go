@@ -38,6 +38,7 @@ func upgradeOffline(ctx context.Context, home, pluginsDir string, req UpgradeReq
 		return failed(slot.ExitNotFound, fmt.Errorf("no plugin %q in %s: drop %s_vX.Y.Z there", req.Plugin, pluginsDir, req.Plugin)), nil
 	}
 	h.ctx, h.since = ctx, time.Now()
+	h.output.quiet = req.DryRun
 	h.spawner = process.NewSpawner(process.Options{Logger: h.log})
 	defer func() {
 		h.output.close()

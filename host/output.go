@@ -19,8 +19,9 @@ const maxLogBytes = 4 << 20
 // pluginOutput writes what plugins print into logs/NAME.log and to the host's own log. Plugin bytes are data:
 // what could end or forge a line is escaped. Safe for concurrent use.
 type pluginOutput struct {
-	home *store.Home
-	log  hclog.Logger
+	home  *store.Home
+	log   hclog.Logger
+	quiet bool // no files: for a dry run, which writes nothing. Set before use
 
 	mu    sync.Mutex
 	files map[string]*logFile
@@ -54,6 +55,9 @@ func (o *pluginOutput) lines(plugin, version string, generation uint64) func(pro
 
 // write appends to the plugin's log and rotates it.
 func (o *pluginOutput) write(plugin, line string) {
+	if o.quiet {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f := o.files[plugin]

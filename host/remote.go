@@ -13,6 +13,7 @@ import (
 const (
 	methodStatus  = "host.status"
 	methodUpgrade = "host.upgrade"
+	methodAsk     = "host.ask"
 )
 
 // statusTimeout bounds the wait for a status: it is read from memory, so that a host which takes this long is

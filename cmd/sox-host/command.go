@@ -192,6 +192,9 @@ func printFlags(w io.Writer, fs *pflag.FlagSet) {
 		}
 		value, usage := pflag.UnquoteUsage(f) // the word in backquotes names the value
 		name := "  --" + f.Name
+		if f.Shorthand != "" {
+			name = "  -" + f.Shorthand + ", --" + f.Name
+		}
 		if f.Value.Type() != "bool" {
 			name += " " + strings.ToUpper(value)
 		}

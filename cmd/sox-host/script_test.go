@@ -255,7 +255,7 @@ func damageCommand(ts *testscript.TestScript, neg bool, args []string) {
 var fileName = regexp.MustCompile(`^([a-z][a-z0-9-]*)_v(.+)$`)
 
 // testPlugin is the test binary as a plugin. Its name and version are those of its file; the version also says how
-// it behaves: 1.x has the tool say, 1.3 and later also shout, 2.x has shout alone, 9.x ends before it is ready.
+// it behaves: 1.x has the tool say and the method NAME.say, 1.3 and later also shout, 2.x has shout alone, 9.x ends before it is ready.
 func testPlugin() {
 	path, err := os.Executable()
 	if err != nil {
@@ -273,9 +273,17 @@ func testPlugin() {
 	type text struct {
 		Text string `json:"text"`
 	}
+	fmt.Fprintf(os.Stderr, "%s %s starts\n", name, version)
+	say := func(_ context.Context, in text) (text, error) {
+		if in.Text == "fail" {
+			return in, errors.New("told to fail")
+		}
+		return in, nil
+	}
 	p := sdk.New(name, version)
 	if strings.HasPrefix(version, "1.") {
-		sdk.Tool(p, "say", "Say the text back.", func(_ context.Context, in text) (text, error) { return in, nil }, sdk.ReadOnly())
+		sdk.Tool(p, "say", "Say the text back.", say, sdk.ReadOnly())
+		sdk.Method(p, name+".say", say)
 	}
 	if !strings.HasPrefix(version, "1.2.") {
 		sdk.Tool(p, "shout", "Say the text back, loud.", func(_ context.Context, in text) (text, error) {

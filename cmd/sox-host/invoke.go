@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sox-host/sox-host/host"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// maxArguments bounds what is read from stdin: the longest line that a client may send.
+const maxArguments = wire.DefaultMaxLineBytes
+
+func callCommand() *command {
+	var f askFlags
+	return &command{
+		name:    "call",
+		args:    "NAME TOOL [JSON|-] | METHOD [JSON|-]",
+		minArgs: 1,
+		maxArgs: 3,
+		short:   "Call one tool, or one plain JSON-RPC method",
+		help: `Asks the running host, so that the answer comes from the process that clients talk to;
+without one, or with --private, a process is started for this call. A METHOD has a dot
+or a slash in it. The arguments are a JSON object, or - to read it from stdin. Texts
+of the result go to stdout; --json shows all of it. The exit code is 1 when the tool
+says that it failed.
+
+Examples:
+  sox-host call notes add '{"text":"milk"}'
+  echo '{"text":"milk"}' | sox-host call notes add -
+  sox-host call notes.list --json
+`,
+		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused, host.ExitDeadline, host.ExitBusy},
+		flags: func(fs *pflag.FlagSet) { f.declare(fs) },
+		run: func(ctx context.Context, c *call) error {
+			o, err := f.options(c)
+			if err != nil {
+				return err
+			}
+			rest := c.args[1:]
+			if strings.ContainsAny(c.args[0], "./") {
+				o.Method = c.args[0]
+			} else {
+				if len(rest) == 0 {
+					return usagef("needs the TOOL to call: sox-host tools %s lists them", shellQuote(c.args[0]))
+				}
+				o.Plugin, o.Tool, rest = c.args[0], rest[0], rest[1:]
+			}
+			if len(rest) > 1 {
+				return usagef("takes %s, got %q too", "METHOD [JSON|-]", rest[1])
+			}
+			if len(rest) == 1 {
+				if o.Params, err = readArguments(c.stdin, rest[0]); err != nil {
+					return err
+				}
+			}
+			return runCall(ctx, c, o)
+		},
+	}
+}
+
+func readArguments(stdin io.Reader, arg string) (json.RawMessage, error) {
+	raw := []byte(arg)
+	if arg == "-" {
+		var err error
+		if raw, err = io.ReadAll(io.LimitReader(stdin, maxArguments+1)); err != nil {
+			return nil, fmt.Errorf("read the arguments from stdin: %w", err)
+		}
+		if len(raw) > maxArguments {
+			return nil, usagef("the arguments have more than %d bytes", maxArguments)
+		}
+	}
+	raw = bytes.TrimSpace(raw)
+	if !wire.ValidValue(raw) || raw[0] != '{' {
+		return nil, usagef("the arguments are not a JSON object: %q", clipText(string(raw)))
+	}
+	var line bytes.Buffer // one line: a new line would end the request
+	if err := json.Compact(&line, raw); err != nil {
+		return nil, usagef("the arguments: %v", err)
+	}
+	return line.Bytes(), nil
+}
+
+func clipText(s string) string {
+	if len(s) > 60 {
+		return s[:60] + "..."
+	}
+	return s
+}
+
+// callResult is the result with --json.
+type callResult struct {
+	Exit   host.Exit       `json:"exit"`
+	Host   int             `json:"host,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"`
+}
+
+func runCall(ctx context.Context, c *call, o host.AskOptions) error {
+	answer, err := host.Ask(ctx, o)
+	if err != nil {
+		return err
+	}
+	if answer.NotFound != "" {
+		for _, problem := range answer.Problems {
+			answer.NotFound += "; " + problem
+		}
+		return &exitError{host.ExitNotFound, fmt.Errorf("%s", oneLine(answer.NotFound))}
+	}
+	result := callResult{Host: answer.PID, Result: answer.Result, Error: answer.Error}
+	var failed wire.Error
+	if answer.Error != nil {
+		result.Exit = host.ExitFailed
+		if json.Unmarshal(answer.Error, &failed) == nil {
+			result.Exit = exitOfCode(failed.Code)
+		}
+	}
+	var tool toolResult
+	if o.Tool != "" && answer.Result != nil && json.Unmarshal(answer.Result, &tool) == nil && tool.IsError {
+		result.Exit = host.ExitFailed
+	}
+	switch {
+	case c.json:
+		if err := c.printJSON(result); err != nil {
+			return err
+		}
+	case answer.Error != nil:
+		return &exitError{result.Exit, fmt.Errorf("%s", oneLine(failed.Error()))}
+	case o.Tool != "":
+		tool.print(c)
+	default:
+		return c.printJSON(answer.Result)
+	}
+	return exitWith(result.Exit)
+}
+
+func exitOfCode(code wire.Code) host.Exit {
+	switch code {
+	case wire.CodeBusy:
+		return host.ExitBusy
+	case wire.CodeDeadlineExceeded:
+		return host.ExitDeadline
+	case wire.CodeReadOnly:
+		return host.ExitRefused
+	case wire.CodeMethodNotFound:
+		return host.ExitNotFound
+	}
+	return host.ExitFailed
+}
+
+// toolResult is what a person wants of a tool's result.
+type toolResult struct {
+	IsError bool
+	Content []struct {
+		Type, Text, MimeType, URI, Data string
+	}
+	StructuredContent json.RawMessage
+}
+
+func (r toolResult) print(c *call) {
+	for _, part := range r.Content {
+		switch {
+		case part.Type == "text":
+			c.printf("%s\n", printable(strings.TrimSuffix(part.Text, "\n")))
+		case part.URI != "":
+			c.printf("[%s %s]\n", oneLine(part.Type), oneLine(part.URI))
+		default:
+			c.printf("[%s %s, %d characters of base64]\n", oneLine(part.Type), oneLine(part.MimeType), len(part.Data))
+		}
+	}
+	if len(r.Content) == 0 && r.StructuredContent != nil {
+		_ = c.printJSON(r.StructuredContent) // stdout is gone: nobody left to tell
+	}
+}
+
+// printable keeps lines and tabs, and takes away what could steer the terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sox-host/sox-host/host"
+)
+
+func logsCommand() *command {
+	o := host.LogOptions{}
+	return &command{
+		name:      "logs",
+		args:      "NAME",
+		minArgs:   1,
+		maxArgs:   1,
+		short:     "Show what a plugin printed",
+		jsonUsage: "print each line as one JSON object",
+		help: `Everything a plugin writes to its stdout and stderr goes into a log in the home, with
+time, version and generation. The log is shared by all hosts and starts over at 4 MiB;
+the part before is kept once.
+
+Examples:
+  sox-host logs notes
+  sox-host logs notes -f
+  sox-host logs notes -n 1000 --json | jq -r 'select(.stream == "stderr").text'
+`,
+		exits: []host.Exit{host.ExitDone, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
+		flags: func(fs *pflag.FlagSet) {
+			fs.BoolVarP(&o.Follow, "follow", "f", false, "go on with new lines until interrupted")
+			fs.IntVarP(&o.Lines, "lines", "n", 100, "how `many` of the last lines; -1 for all")
+		},
+		run: func(ctx context.Context, c *call) error {
+			if err := c.folders(); err != nil {
+				return err
+			}
+			o.Home, o.PluginsDir, o.Plugin = c.home, c.pluginsDir, c.args[0]
+			lines := json.NewEncoder(c.stdout)
+			lines.SetEscapeHTML(false)
+			return host.Log(ctx, o, func(line string) error {
+				if c.json {
+					return lines.Encode(host.ParseLogLine(line))
+				}
+				_, err := c.stdout.Write([]byte(oneLine(line) + "\n"))
+				return err
+			})
+		},
+	}
+}

@@ -1,0 +1,218 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/sox-host/sox-host/host/internal/process"
+	"github.com/sox-host/sox-host/host/internal/store"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+const (
+	// DefaultAskTimeout is how long one question of the command line may take in a host: 60 s, what clients give
+	// a tool call. A host does not learn that the command has gone away.
+	DefaultAskTimeout = time.Minute
+
+	// privateListWait is how long a host of our own waits for plugins that start: the longest start is 10 s by
+	// default, and nobody else asks it.
+	privateListWait = 15 * time.Second
+)
+
+// AskOptions is a question to plugins as a client would put it: the list of tools, a call of one of them, or a plain
+// method.
+type AskOptions struct {
+	Home       string `json:"-"` // absolute
+	PluginsDir string `json:"-"` // absolute
+	// Private asks a host of our own even when one is running.
+	Private bool `json:"-"`
+	// Guard is as in Config, for a host of our own.
+	Guard []string `json:"-"`
+
+	Plugin string          `json:"plugin,omitempty"` // "" = all
+	Tool   string          `json:"tool,omitempty"`   // by the plugin's own name or the one clients see
+	Method string          `json:"method,omitempty"` // a plain method; Tool is ""
+	Params json.RawMessage `json:"params,omitempty"` // of the method, or the arguments of the tool; nil = none
+
+	Timeout time.Duration `json:"-"` // 0 means DefaultAskTimeout
+	// TimeoutMS is Timeout on its way to a host; Ask sets it.
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+}
+
+// Answer is what came back. Result and Error are the members of the response, as raw JSON; for a list, Tools is set
+// instead.
+type Answer struct {
+	PID      int               `json:"pid,omitempty"` // of the running host that answered; 0 = a host of our own
+	Tools    []json.RawMessage `json:"tools,omitempty"`
+	Result   json.RawMessage   `json:"result,omitempty"`
+	Error    json.RawMessage   `json:"error,omitempty"`
+	Problems []string          `json:"problems,omitempty"` // why plugins that were asked have nothing to show
+	// NotFound says that there is no such tool, and which there are; then nothing was called.
+	NotFound string `json:"not_found,omitempty"`
+}
+
+// Ask puts a question to the oldest running host that serves the plugin, so that the answer comes from the process
+// that clients talk to. Without one, or with Private, it starts a host for this one question: lists come from the
+// catalog cache if it has them, else from a short start of the plugin; builds are chosen and remembered as a
+// client's first request would have done.
+//
+// An error means that there was no answer. ErrUnknownPlugin is among its causes, and context.DeadlineExceeded.
+func Ask(ctx context.Context, o AskOptions) (Answer, error) {
+	if o.Plugin != "" && !store.ValidName(o.Plugin) {
+		return Answer{}, fmt.Errorf("plugin %q: %w: a name starts with a letter a-z and has at most 32 characters a-z, 0-9 and -", o.Plugin, ErrUsage)
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = DefaultAskTimeout
+	}
+	o.TimeoutMS = o.Timeout.Milliseconds()
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	if !o.Private {
+		answer, err := askRunning(ctx, o)
+		if !errors.Is(err, errNobodyServes) {
+			return answer, err
+		}
+	}
+	return askPrivate(ctx, o)
+}
+
+var errNobodyServes = errors.New("no running host serves it")
+
+func askRunning(ctx context.Context, o AskOptions) (Answer, error) {
+	remotes, err := Remotes(ctx, o.Home, o.PluginsDir)
+	if err != nil {
+		return Answer{}, err
+	}
+	for _, r := range remotes {
+		status, err := r.Status(ctx)
+		serves := func(p PluginStatus) bool { return o.Plugin == "" || p.Plugin == o.Plugin }
+		if err != nil || !slices.ContainsFunc(status.Plugins, serves) {
+			continue
+		}
+		answer, err := r.ask(ctx, o)
+		var failed *wire.Error
+		if errors.As(err, &failed) && failed.Code == wire.CodeMethodNotFound {
+			continue // of an older version
+		}
+		answer.PID = r.PID
+		return answer, err
+	}
+	return Answer{}, errNobodyServes
+}
+
+// ask puts a question to this host.
+func (r *Remote) ask(ctx context.Context, o AskOptions) (Answer, error) {
+	var answer Answer
+	err := r.call(ctx, methodAsk, o, &answer, nil)
+	return answer, err
+}
+
+// askPrivate starts a host without a client and without a control socket, asks it, and stops it again.
+func askPrivate(ctx context.Context, o AskOptions) (Answer, error) {
+	h, err := New(Config{Home: o.Home, PluginsDir: o.PluginsDir, Logger: hclog.NewNullLogger(), ListWait: privateListWait, Watch: WatchOff})
+	if err != nil {
+		return Answer{}, err
+	}
+	listing, err := store.Scan(o.PluginsDir)
+	if err != nil {
+		return Answer{}, err
+	}
+	h.cfg.Plugin = o.Plugin // names keep their prefix: the gateway is made
+	if names := h.names(listing); o.Plugin != "" && !slices.Contains(names, o.Plugin) {
+		return Answer{}, fmt.Errorf("plugin %q: %w in %s", o.Plugin, ErrUnknownPlugin, o.PluginsDir)
+	}
+	h.awake.Do(func() {}) // no socket: nobody shall find this host
+	h.ctx, h.since = ctx, time.Now()
+	h.spawner = process.NewSpawner(process.Options{Logger: h.log, Guard: o.Guard})
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAnswers)
+		defer cancel()
+		h.closeSlots(closing)
+		_ = h.spawner.Close() // what would not die is the guard's to end
+		h.output.close()
+	}()
+	h.scan()
+	answer, failed := h.ask(ctx, o, true)
+	if failed != nil {
+		if err := context.Cause(ctx); err != nil {
+			return answer, err
+		}
+		return answer, failed
+	}
+	return answer, nil
+}
+
+// ask answers a question in a session of its own. prefixed says whether names carry their plugin's.
+func (h *Host) ask(ctx context.Context, o AskOptions, prefixed bool) (Answer, *wire.Error) {
+	if o.TimeoutMS > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(o.TimeoutMS)*time.Millisecond)
+		defer cancel()
+	}
+	s := newAskSession(h)
+	defer s.close()
+	if o.Method != "" && !wire.IsMCPMethod(o.Method) {
+		return s.request(ctx, o.Method, o.Params)
+	}
+	if failed := s.open(ctx); failed != nil {
+		return Answer{}, failed
+	}
+	if o.Method != "" {
+		return s.request(ctx, o.Method, o.Params)
+	}
+	tools, failed := s.tools(ctx)
+	if failed != nil {
+		return Answer{}, failed
+	}
+	answer := Answer{Problems: h.troubles(o.Plugin)}
+	var names []string
+	for _, raw := range tools {
+		name := string(wire.Unquote(wire.Member(raw, "name")))
+		if o.Plugin != "" && prefixed && !strings.HasPrefix(name, o.Plugin+"__") {
+			continue
+		}
+		answer.Tools = append(answer.Tools, raw)
+		names = append(names, name)
+	}
+	if o.Tool == "" {
+		return answer, nil
+	}
+	name := o.Tool
+	if long := o.Plugin + "__" + o.Tool; !slices.Contains(names, name) {
+		name = long
+	}
+	if !slices.Contains(names, name) {
+		answer.NotFound = fmt.Sprintf("%s has no tool %q; it has %s", o.Plugin, o.Tool, cmp.Or(strings.Join(names, ", "), "none"))
+		return answer, nil
+	}
+	if o.Params == nil {
+		o.Params = json.RawMessage("{}")
+	}
+	params, err := json.Marshal(map[string]any{"name": name, "arguments": o.Params})
+	if err != nil {
+		return Answer{}, wire.Errorf(wire.CodeInvalidParams, "arguments: %v", err)
+	}
+	return s.request(ctx, "tools/call", params)
+}
+
+// troubles says what is wrong with plugins that show nothing.
+func (h *Host) troubles(plugin string) []string {
+	var all []string
+	for _, s := range h.gw.Slots() {
+		if plugin != "" && s.Name() != plugin {
+			continue
+		}
+		for _, problem := range s.Status().Problems {
+			all = append(all, s.Name()+": "+problem)
+		}
+	}
+	return all
+}
