@@ -1,0 +1,515 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sox-host/sox-host/integration/internal/history"
+)
+
+// run is one soak.
+type run struct {
+	world *world
+
+	mu     sync.Mutex
+	report report
+	rounds int // the present round, for violations
+}
+
+// workers call at the same time, besides the lanes.
+const workers = 10
+
+// maxViolations are listed of one run: more say nothing new.
+const maxViolations = 40
+
+func (r *run) count(fault string) { r.mark(r.report.Faults, fault) }
+
+// see notes that a situation was met.
+func (r *run) see(situation string) { r.mark(r.report.Seen, situation) }
+
+func (r *run) command(result string) {
+	if result == "" {
+		result = "no report"
+	}
+	r.mark(r.report.Commands, result)
+}
+
+func (r *run) mark(m countMap, what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m[what]++
+}
+
+func (r *run) worst(change func(w *worst)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.report.Worst)
+}
+
+// fail records a violation with what happened to the plugin shortly before.
+func (r *run) fail(invariant, plugin, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	now := time.Since(r.world.events.began)
+	around := r.world.events.around(plugin, now-4*time.Second, now, 20)
+	r.world.events.add("round", "VIOLATION %s %s: %s", invariant, plugin, text)
+	r.record(violation{Round: r.rounds, Invariant: invariant, Text: plugin + ": " + text, Around: around})
+}
+
+func (r *run) record(v violation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.report.Broken) < maxViolations {
+		r.report.Broken = append(r.report.Broken, v)
+	}
+}
+
+func (r *run) broken() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.report.Broken)
+}
+
+// soak runs rounds until the time is over, or a promise is broken.
+func soak(c config) (*report, error) {
+	w, err := newWorld(c)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{world: w}
+	r.report = report{Seed: c.seed, Outcomes: countMap{}, Commands: countMap{}, Faults: countMap{}, Seen: countMap{}}
+	began := time.Now()
+	stopWatch := make(chan struct{})
+	go r.stalls(stopWatch) // ends with the run
+	defer close(stopWatch)
+	// Whatever hangs: the run ends, and says where.
+	guard := time.AfterFunc(c.duration+4*time.Minute, func() {
+		fmt.Fprintf(os.Stderr, "soak: seed %d does not end; its log is %s/soak.log\n", c.seed, w.dir)
+		stacks := make([]byte, 1<<20)
+		_, _ = os.Stderr.Write(stacks[:runtime.Stack(stacks, true)])
+		w.killAll()
+		os.Exit(1)
+	})
+	defer guard.Stop()
+
+	lanes := map[string]*plan{}
+	planOf := func(name string, kinds, pairs []string, pause time.Duration) *plan {
+		if lanes[name] == nil {
+			lanes[name] = &plan{rand: newRand(c.seed, name), kinds: kinds, pairs: pairs, pause: pause}
+		}
+		return lanes[name]
+	}
+	for r.broken() == 0 && time.Since(began) < c.duration {
+		r.rounds++
+		one := &round{run: r, n: r.rounds, calm: r.rounds%3 == 1, dead: map[string]*deaths{}, stop: make(chan struct{})}
+		one.end = ends[(r.rounds+int(c.seed%uint64(len(ends))))%len(ends)]
+		if one.calm {
+			one.end = endEOF
+		}
+		left := min(roundFor, max(c.duration-time.Since(began), 3*time.Second))
+		if err := one.play(left, planOf); err != nil {
+			r.fail("I0", "", "%v", err)
+			break
+		}
+	}
+	r.report.Rounds, r.report.Took = r.rounds, time.Since(began)
+	w.killAll()
+	r.judge()
+	r.report.OK = len(r.report.Broken) == 0 && len(r.report.Never) == 0
+	r.report.Worst.Load = load()
+	if r.report.OK && !c.keep {
+		return &r.report, os.RemoveAll(w.dir)
+	}
+	r.report.Log = w.dir + "/soak.log"
+	return &r.report, nil
+}
+
+// judge looks for what never happened.
+func (r *run) judge() {
+	if r.world.partial || len(r.report.Broken) > 0 {
+		return
+	}
+	for _, fault := range slices.Concat(stormKinds, hostKinds, []string{endKill, endEOF}) {
+		if r.report.Faults[fault] == 0 {
+			r.report.Never = append(r.report.Never, fault)
+		}
+	}
+	for _, s := range situation {
+		if r.report.Seen[s] == 0 {
+			r.report.Never = append(r.report.Never, s)
+		}
+	}
+}
+
+// stalls measures how late this program's own timer fires: what a busy machine adds to every number.
+func (r *run) stalls(stop <-chan struct{}) {
+	const every = 20 * time.Millisecond
+	for last := time.Now(); ; {
+		select {
+		case <-stop:
+			return
+		case <-time.After(every):
+		}
+		now := time.Now()
+		if late := now.Sub(last) - every; late > 0 {
+			r.worst(func(w *worst) { w.Stall = max(w.Stall, late) })
+		}
+		last = now
+	}
+}
+
+// killAll ends what this run started and nobody ended, found by the tag that only it has.
+func (w *world) killAll() {
+	for _, entry := range []string{hostTag, commandTag} {
+		for _, p := range tagged(entry + "=" + w.tag) {
+			signal(p.pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// prepare makes every plugin's committed version one that lasts: a host may have been killed while a bad one was on trial.
+func (r *run) prepare() error {
+	versions, err := r.world.committed()
+	if err != nil {
+		return err
+	}
+	for _, p := range r.world.plugs {
+		v := versions[p.name]
+		if v[0] == "" { // never started
+			continue
+		}
+		if r.rounds > 1 && v[0] != p.current && v[0] != p.previous && !slices.Contains(p.midway, v[0]) {
+			r.fail("G7", p.name, "%s was active, and %s is committed", p.current, v[0])
+		}
+		if slices.Contains(before, v[0]) {
+			r.fail("G6", p.name, "%s is committed, which cannot start", v[0])
+		}
+		p.current, p.previous, p.midway = v[0], v[1], nil
+		if v[0][0] != '9' {
+			continue
+		}
+		out, err := r.world.command("upgrade", p.name, "--to", "1.0.0", "--allow-downgrade", "--allow-breaking").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("upgrade without a host: %w\n%s", err, out)
+		}
+		r.command("without a host")
+		p.current, p.previous = "1.0.0", v[0]
+	}
+	return r.world.stateIsWhole()
+}
+
+// play is a round from the start of its host to its judgement.
+func (r *round) play(d time.Duration, planOf func(name string, kinds, pairs []string, pause time.Duration) *plan) error {
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	mode := "storm"
+	if r.calm {
+		mode = "calm"
+	}
+	r.world.events.add("round", "%d begins: %s, %s", r.n, mode, r.end)
+	err := r.begin()
+	if r.host == nil || r.host.Process == nil {
+		return err
+	}
+	go r.watch() // ends with the host
+	if err != nil {
+		_ = r.host.Process.Kill()
+		<-r.exited
+		return errors.Join(err, errors.New(r.stderr.sick))
+	}
+	var lanes, working sync.WaitGroup
+	// All end when stop is closed, or with the host; joined below.
+	for _, p := range r.world.plugs {
+		l := &lane{round: r, p: p}
+		name, kinds, pairs, pause := "calm "+p.name, calmKinds, []string(nil), 300*time.Millisecond
+		if !r.calm {
+			name, kinds, pairs = p.name, stormKinds, []string{faultKill, faultStop, faultStderr, faultNotify, faultCancels}
+		}
+		lanes.Go(func() { l.run(planOf(name, kinds, pairs, pause)) })
+	}
+	if !r.calm {
+		lanes.Go(func() { r.hostLane(planOf("host", hostKinds, nil, 2*time.Second)) })
+	}
+	for i := range workers {
+		rand := newRand(r.world.seed, fmt.Sprintf("worker %d %d", r.n, i))
+		working.Go(func() { r.worker(rand) })
+	}
+	sleep(d, r.exited)
+	r.finish(&lanes, &working)
+	r.judgeRound()
+	return nil
+}
+
+// finish ends the round in its way.
+func (r *round) finish(lanes, working *sync.WaitGroup) {
+	pid := r.host.Process.Pid
+	r.count(r.end)
+	if r.end == endKill {
+		if r.midway.Load() > 0 {
+			r.see(seenMidway)
+		}
+		r.client.cut.Store(true)
+		signal(pid, syscall.SIGKILL)
+		r.orphans()
+		close(r.stop)
+		lanes.Wait()
+		working.Wait()
+		r.client.forsake()
+		return
+	}
+	close(r.stop)
+	lanes.Wait()
+	working.Wait()
+	if open := r.client.settle(20 * time.Second); len(open) > 0 {
+		for _, p := range open {
+			r.fail("I1", p.op.Plugin, "%s is not answered %v after it was asked", p.op.Nonce, r.rec.Now()-p.op.Invoked)
+		}
+	}
+	r.atRest()
+	r.world.events.add("round", "%d ends by %s", r.n, r.end)
+	switch r.end {
+	case endTerm:
+		signal(pid, syscall.SIGTERM)
+	case endReader:
+		_ = r.client.out.Close()
+	default:
+		_ = r.client.stdin.Close()
+	}
+	bound := exitBound(1500 * time.Millisecond)
+	took := r.exitWithin(bound, r.end)
+	r.worst(func(w *worst) { w.Exit = max(w.Exit, took) })
+	if took > bound {
+		r.fail("G16", "", "the host took %v to end by %s", took, r.end)
+	}
+	if code := r.host.ProcessState.ExitCode(); code != 0 {
+		r.fail("G16", "", "the host ends by %s with exit code %d", r.end, code)
+	}
+	if _, left := r.gone(exitBound(500 * time.Millisecond)); len(left) > 0 {
+		r.fail("I11", "", "after the host ended by %s there is still %v", r.end, left)
+	}
+	<-r.client.ended
+	r.client.forsake() // what came after the last settle
+}
+
+// exitBound is a promise about time, given the machine: its condition is a load below four for each processor.
+func exitBound(promise time.Duration) time.Duration {
+	if load() > float64(4*runtime.NumCPU()) {
+		return 5 * promise
+	}
+	return promise + 250*time.Millisecond // what this program needs to see it
+}
+
+// orphans waits for the end of everything that a killed host started.
+func (r *round) orphans() {
+	began := time.Now()
+	bound := exitBound(time.Second)
+	_, left := r.gone(bound)
+	took := time.Since(began)
+	r.worst(func(w *worst) { w.Orphans = max(w.Orphans, took) })
+	r.world.events.add("round", "%d killed; %v later %d processes are left", r.n, took.Round(time.Millisecond), len(left))
+	if len(left) > 0 {
+		r.fail("I11", "", "%v after the host was killed there is still %v", took.Round(time.Millisecond), left)
+		for _, p := range left {
+			signal(p.pid, syscall.SIGKILL)
+		}
+	}
+	<-r.exited
+	<-r.client.ended
+}
+
+// atRest checks what the host has, and what it counted, when nothing happens any more.
+func (r *round) atRest() {
+	for _, p := range r.world.plugs {
+		if r.probe(p, 45*time.Second) == nil && !r.over() {
+			r.fail("G15", p.name, "no answer at the end of the round\n%s", r.stderr.lines(p.name, 10))
+		}
+	}
+	if tools := r.list(pingBound); tools == nil && !r.over() {
+		r.fail("I8", "", "no list at the end of the round")
+	}
+	if r.over() {
+		r.fail("G2", "", "the host ended by itself\n%s", r.stderr.lines("", 20))
+		return
+	}
+	// The notices of the last changes come within a moment.
+	sleep(300*time.Millisecond, r.exited)
+	var now resources
+	var err error
+	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); sleep(200*time.Millisecond, r.exited) {
+		if now, err = r.resources(); err == nil && now.within(r.baseline) {
+			break
+		}
+	}
+	r.worst(func(w *worst) { w.Goroutines = max(w.Goroutines, now.goroutines) })
+	switch {
+	case err != nil:
+		r.fail("I12", "", "%v", err)
+	case !now.within(r.baseline):
+		r.fail("I12", "", "at rest the host has %+v, at the beginning it had %+v: %v", now, r.baseline, tagged(hostTag+"="+r.world.tag))
+	}
+	r.counters()
+}
+
+func (r *round) over() bool {
+	select {
+	case <-r.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// within reports whether nothing has grown. Versions differ by their grandchildren, so processes are compared loosely.
+func (n resources) within(b resources) bool {
+	return n.fds <= b.fds && n.goroutines <= b.goroutines && n.sockets <= b.sockets && n.processes <= b.processes+len(grandchildren)
+}
+
+// grandchildren are the plugins whose versions may differ by one.
+var grandchildren = []string{"alpha", "beta", "gamma", "solo", "wrapped"}
+
+// counters decides I15.
+func (r *round) counters() {
+	s, err := r.status()
+	if err != nil {
+		r.fail("I15", "", "%v", err)
+		return
+	}
+	cancelled := map[string]int{}
+	h := r.rec.History()
+	for _, op := range h.Ops {
+		if op.Cancelled {
+			cancelled[op.Plugin]++
+		}
+	}
+	for _, p := range r.world.plugs {
+		ps, ok := s.plugin(r.host.Process.Pid, p.name)
+		if !ok {
+			r.fail("I15", p.name, "not in status")
+			continue
+		}
+		c := ps.Counters
+		if c["replayed"] > 0 {
+			r.see(seenReplayed)
+		}
+		if c["rollbacks"] > 0 {
+			r.see(seenRevert)
+		}
+		r.client.mu.Lock()
+		codes := r.client.codes[p.name]
+		unknown, away, late, busy := codes[-32003], codes[-32001], codes[-32005], codes[-32004]
+		r.client.mu.Unlock()
+		r.deadMu.Lock()
+		d := r.dead[p.name]
+		r.deadMu.Unlock()
+		if d == nil {
+			d = &deaths{}
+		}
+		if !p.framed {
+			continue // a wrapper answers for its server
+		}
+		between := func(what string, counted uint64, seen, most int) {
+			if int(counted) < seen || int(counted) > most {
+				r.fail("I15", p.name, "status counts %d %s, the client saw %d (%d were withdrawn)", counted, what, seen, cancelled[p.name])
+			}
+		}
+		between("unknown outcomes", c["unknown"], unknown, unknown+cancelled[p.name])
+		between("times away", c["unavailable"]+c["overflow"], away, away+cancelled[p.name])
+		between("deadlines", c["overdue"], late, late+cancelled[p.name])
+		between("busy", c["busy"], busy, busy+cancelled[p.name])
+		if n := int(c["crashes"]); n < d.certain || n > d.most {
+			r.fail("I15", p.name, "status counts %d crashes, %d to %d were caused", n, d.certain, d.most)
+		}
+	}
+}
+
+// judgeRound reads the ledger and decides everything.
+func (r *round) judgeRound() {
+	h := r.rec.History()
+	h.UpgradesOnly = r.calm
+	h.Lists = map[string]map[string][]string{}
+	for _, p := range r.world.plugs {
+		h.Lists[p.name] = p.lists
+	}
+	ledger, err := history.ReadLedger(r.ledger)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		r.fail("I3", "", "%v", err)
+	}
+	h.Ledger = ledger
+	_ = os.Remove(r.ledger) // it was read
+	if r.end == endKill {
+		// The notice of a change at the very end may have died with the host.
+		last := r.rec.Now()
+		for i := range h.Switches {
+			if h.Switches[i].Ended > last-5*time.Second {
+				h.Switches[i].Uncertain = true
+			}
+		}
+	}
+	for _, op := range h.Ops {
+		r.mark(r.report.Outcomes, op.Outcome.String())
+		if op.Cancelled && op.Answers == 0 && r.end != endKill {
+			r.see(seenCancelled)
+		}
+	}
+	r.report.Requests += len(h.Ops)
+	for _, v := range h.Check() {
+		r.explain(v, h)
+	}
+	stall := r.report.Worst.Stall
+	for _, l := range r.client.bounds {
+		if took := l.took - r.client.overlap(l.op.Invoked, l.op.Answered); took > slack+stall+plainBound(r.world, l.op.Plugin) {
+			r.fail("I13", l.op.Plugin, "%s (%s) was answered after %v", l.op.Nonce, l.op.Outcome, took)
+		}
+	}
+	r.worst(func(w *worst) {
+		w.Answer = max(w.Answer, r.client.slowest)
+		w.HostMiB = max(w.HostMiB, int(r.peakMiB.Load()))
+	})
+	if mib := r.peakMiB.Load(); mib > maxHostMiB {
+		r.fail("I14", "", "the host took %d MiB", mib)
+	}
+	if r.stderr.sick != "" {
+		r.fail("G13", "", "the host's log has %q", r.stderr.sick)
+	}
+	for _, line := range r.stderr.lines("another instance holds", 3) {
+		r.fail("I10", "solo", "two instances at once: %s", line)
+	}
+	r.world.events.add("round", "%d judged: %d requests, %d MiB", r.n, len(h.Ops), r.peakMiB.Load())
+}
+
+// maxHostMiB is I14.
+const maxHostMiB = 256
+
+// plainBound is the plain bound of a call of a plugin.
+func plainBound(w *world, plugin string) time.Duration {
+	for _, p := range w.plugs {
+		if p.name == plugin {
+			return p.timeout
+		}
+	}
+	return pingBound
+}
+
+// explain records a violation of the history with what happened to the call's plugin while it was open.
+func (r *round) explain(v history.Violation, h *history.History) {
+	began := time.Since(r.world.events.began) - r.rec.Now() // of the history in the run
+	who, from, to := "", time.Duration(0), r.rec.Now()
+	for _, op := range h.Ops {
+		if len(v.Text) > len(op.Nonce) && v.Text[:len(op.Nonce)+1] == op.Nonce+" " {
+			who, from = op.Plugin, op.Invoked-2*time.Second
+			if op.Answers > 0 {
+				to = op.Answered + 2*time.Second
+			}
+			v.Text += fmt.Sprintf(" [%+v]", *op)
+			break
+		}
+	}
+	r.world.events.add("round", "VIOLATION %s %s", v.Invariant, v.Text)
+	r.record(violation{Round: r.n, Invariant: v.Invariant, Text: v.Text, Around: r.world.events.around(who, began+from, began+to, 20)})
+}
