@@ -433,9 +433,12 @@ func (p *proc) call(c *rpc.Conn, env *wire.Envelope) {
 		return
 	}
 	if env.WantsAck() {
-		_ = c.Send(func(dst []byte) []byte { return wire.AppendAck(dst, env.ID()) })
-		_ = c.Flush()
-		_ = c.Drained()
+		if c.Send(func(dst []byte) []byte { return wire.AppendAck(dst, env.ID()) }) != nil || c.Drained() != nil {
+			return // a handler starts only behind its ack
+		}
+	}
+	if !p.running() {
+		return // a dead process runs nothing of what it had read
 	}
 	p.world.mu.Lock()
 	p.world.ran[key]++

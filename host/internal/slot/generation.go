@@ -63,6 +63,7 @@ type generation struct {
 	slot    *Slot
 	num     uint64
 	build   store.Build
+	version string // of build, as text: every answer names it
 	backend Backend
 	conn    *rpc.Conn
 	log     hclog.Logger
@@ -131,6 +132,7 @@ func (s *Slot) launch(ctx context.Context, build store.Build) (g *generation, st
 		slot:     s,
 		num:      num,
 		build:    build,
+		version:  build.Version.String(),
 		backend:  backend,
 		log:      s.log.With("version", build.Version.String(), "generation", num, "pid", backend.Pid()),
 		started:  time.Now(),

@@ -92,7 +92,7 @@ func (r *Request) Retire(reply rpc.Reply) {
 		g.slot.noteSubscription(r)
 	}
 	if r.done.CompareAndSwap(false, true) {
-		r.Owner.Finish(r, Answer{Env: reply.Env, Version: g.build.Version.String()})
+		r.Owner.Finish(r, Answer{Env: reply.Env, Version: g.version})
 	}
 	g.leave()
 }
