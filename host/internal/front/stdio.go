@@ -37,6 +37,13 @@ func NewStdio(in io.Reader, out io.Writer, limit int) *Stdio {
 	return f
 }
 
+// oversize returns the error of a line that was skipped, nil for any other error.
+func oversize(err error) *wire.LineSizeError {
+	var size *wire.LineSizeError
+	errors.As(err, &size)
+	return size
+}
+
 func (f *Stdio) hangUp() { f.once.Do(func() { close(f.gone) }) }
 
 // Run hands every line to h until the client closes its end of the input (nil), stops reading
@@ -56,18 +63,17 @@ func (f *Stdio) Run(ctx context.Context, h Handler) error {
 				gate.Unlock()
 				return
 			}
-			var size *wire.LineSizeError
-			switch {
-			case err == nil:
+			if err == nil {
 				h.Line(line)
-			case errors.As(err, &size):
+			} else if size := oversize(err); size != nil {
 				h.Oversize(size)
+				err = nil
 			}
-			if err != nil && size == nil || !lines.Buffered() {
+			if err != nil || !lines.Buffered() {
 				h.Idle()
 			}
 			gate.Unlock()
-			if err != nil && size == nil {
+			if err != nil {
 				ended <- err
 				return
 			}

@@ -19,7 +19,9 @@ type call struct {
 	id     []byte // the client's, as it came
 	target *slot.Slot
 	req    slot.Request
-	token  []byte // the client's progress token, raw; nil = none
+	buf    *buffer  // method and params of req
+	token  []byte   // the client's progress token, raw; nil = none
+	short  [16]byte // holds id, if it fits
 
 	progressMu sync.Mutex
 	held       [][]byte // progress lines not yet sent, oldest first
@@ -81,7 +83,9 @@ func (c *call) Finish(_ *slot.Request, a slot.Answer) {
 	s.retire(c)
 	if a.Err != nil {
 		s.flush()
+		return
 	}
+	c.buf.release()
 }
 
 // writeAnswer passes a result on, byte for byte but for the name of the server.

@@ -32,6 +32,7 @@ type Gateway struct {
 	log      hclog.Logger
 	sessions atomic.Pointer[[]*Session] // replaced whole, so that Idle reads it without a lock
 	lastID   atomic.Uint64              // of upstream sessions
+	epoch    atomic.Uint64              // counts changes of what plugins serve
 
 	mu     sync.Mutex
 	slots  []*slot.Slot // in order
@@ -91,6 +92,7 @@ func (g *Gateway) Changed(*slot.Slot) { g.refresh() }
 // refresh makes every view anew and lets the sessions act on it.
 func (g *Gateway) refresh() {
 	g.mu.Lock()
+	g.epoch.Add(1)
 	for p, sv := range g.shared {
 		sv.now.Store(merge(g.slots, p, g.cfg.Prefixed, g.cfg.MaxNameLength))
 	}

@@ -19,7 +19,11 @@ func (s *Session) request(env *wire.Envelope) {
 		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidRequest, "a request with this id is still open; ids must not be reused before the answer", wire.ErrorData{Detail: "duplicate id"}))
 		return
 	}
-	method := string(env.Method())
+	if target := s.plainRoute(env); target != nil {
+		s.send(s.plain, target, env, slot.Once, "", nil)
+		return
+	}
+	method := methodName(env.Method())
 	switch {
 	case env.MetaProtocolVersion() != nil:
 		s.modernRequest(method, env)
@@ -30,6 +34,14 @@ func (s *Session) request(env *wire.Envelope) {
 	default:
 		s.plainRequest(method, env)
 	}
+}
+
+// methodName is the method as a string, without a copy for the one that is usual.
+func methodName(method []byte) string {
+	if string(method) == "tools/call" {
+		return "tools/call"
+	}
+	return string(method)
 }
 
 // isOpen reports whether an id is in use.
@@ -47,6 +59,22 @@ func (s *Session) isOpen(id []byte) bool {
 	return false
 }
 
+// maxRoutes bounds the methods whose way is remembered: 256. A client that asks for more pays the search.
+const maxRoutes = 256
+
+// plainRoute returns where a method outside MCP was found to lead, nil when that has to be looked up. Only for
+// the client's reader.
+func (s *Session) plainRoute(env *wire.Envelope) *slot.Slot {
+	if at := s.gw.epoch.Load(); at != s.routesAt {
+		s.routesAt = at
+		clear(s.routes)
+	}
+	if env.MetaProtocolVersion() != nil {
+		return nil
+	}
+	return s.routes[string(env.Method())]
+}
+
 // plainRequest routes a method outside MCP to the first plugin that declares it. Plugins that have not said
 // yet what they serve are started and waited for.
 func (s *Session) plainRequest(method string, env *wire.Envelope) {
@@ -55,6 +83,13 @@ func (s *Session) plainRequest(method string, env *wire.Envelope) {
 		s.mu.Lock()
 		s.plain = e
 		s.mu.Unlock()
+	}
+	if target, _ := s.methodOwner(method); target != nil {
+		if len(s.routes) < maxRoutes {
+			s.routes[method] = target // of routesAt, or of what came since: then it is looked up once more
+		}
+		s.send(s.plain, target, env, slot.Once, "", nil)
+		return
 	}
 	s.whenKnown(env, func(env *wire.Envelope, final bool) bool {
 		target, arriving := s.methodOwner(method)
@@ -125,11 +160,20 @@ func (s *Session) route(e *era, method string, env *wire.Envelope) {
 
 // routeNamed routes tools/call and prompts/get by the exposed name.
 func (s *Session) routeNamed(e *era, env *wire.Envelope, kind schema.Kind) {
-	name := string(wire.Unquote(env.Name()))
-	if name == "" {
+	name := wire.Unquote(env.Name())
+	if len(name) == 0 {
 		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, `params.name is missing or not a string`, wire.ErrorData{}))
 		return
 	}
+	if t, ok := e.view.now.Load().named(kind)[string(name)]; ok {
+		s.sendNamed(e, env, kind, t)
+		return
+	}
+	s.awaitNamed(e, env, kind, string(name))
+}
+
+// awaitNamed routes a name that is not in the lists, or not yet.
+func (s *Session) awaitNamed(e *era, env *wire.Envelope, kind schema.Kind, name string) {
 	s.whenKnown(env, func(env *wire.Envelope, final bool) bool {
 		v := e.view.now.Load()
 		t, ok := v.named(kind)[name]
@@ -167,9 +211,10 @@ func (s *Session) sendNamed(e *era, env *wire.Envelope, kind schema.Kind, t targ
 			return
 		}
 	}
-	var edits []wire.Edit
+	var room [2]wire.Edit
+	edits := room[:0]
 	if s.gw.cfg.Prefixed {
-		edits = append(edits, wire.Edit{Span: env.NameSpan(), Text: wire.AppendQuote(nil, t.entry.Key)})
+		edits = append(edits, wire.Edit{Span: env.NameSpan(), Text: t.quoted})
 	}
 	if kind == schema.Tools && s.gw.cfg.Context != nil {
 		edits = append(edits, contextEdit(env, s.gw.cfg.Context))
@@ -261,18 +306,27 @@ func (s *Session) routeCompletion(e *era, env *wire.Envelope) {
 
 // send dispatches a request with edited params. The edits must not overlap.
 func (s *Session) send(e *era, target *slot.Slot, env *wire.Envelope, class slot.Class, tool string, edits []wire.Edit) {
-	c := &call{s: s, era: e, id: clone(env.ID()), target: target}
+	c := &call{s: s, era: e, target: target}
+	c.id = append(c.short[:0], env.ID()...)
 	if planted.Fault == planted.IDFloat {
 		c.id = planted.Float(c.id)
 	}
 	c.req.Owner, c.req.Session, c.req.Class, c.req.Tool = c, e.up, class, tool
-	c.req.Method = clone(env.RawMethod())
+	method, span := env.RawMethod(), env.ParamsSpan()
+	room := len(method) + span.End - span.Start
+	for _, edit := range edits {
+		room += len(edit.Text)
+	}
+	c.buf = newBuffer(room)
+	c.buf.b = append(c.buf.b, method...)
+	c.req.Method = c.buf.b[:len(method):len(method)]
 	if ms := env.TimeoutMS(); ms > 0 {
 		c.req.Deadline, c.req.Timed = time.Now().Add(time.Duration(min(ms, uint64(time.Hour/time.Millisecond)*24))*time.Millisecond), true
 	}
-	if span := env.ParamsSpan(); span.Present() {
+	if span.Present() {
 		slices.SortFunc(edits, func(a, b wire.Edit) int { return a.Start - b.Start }) // members come in any order
-		c.req.Params = wire.AppendEdited(make([]byte, 0, span.End-span.Start+128), env.Raw, span, edits...)
+		c.buf.b = wire.AppendEdited(c.buf.b, env.Raw, span, edits...)
+		c.req.Params = c.buf.b[len(method):]
 		if token := env.MetaProgressTokenSpan(); token.Present() && isToken(env.MetaProgressToken()) {
 			c.token = clone(env.MetaProgressToken())
 			shift := -span.Start

@@ -26,6 +26,9 @@ type Session struct {
 	env   wire.Envelope // of the line being handled
 	dirty []*rpc.Conn   // connections with requests of lines not yet flushed
 
+	routes   map[string]*slot.Slot // where plain methods lead, as of routesAt
+	routesAt uint64                // the gateway's epoch
+
 	mu          sync.Mutex
 	closed      bool
 	inFlight    map[string]*call // by the client's raw id
@@ -58,6 +61,7 @@ func (g *Gateway) NewSession(out *rpc.Sink) *Session {
 		gw:       g,
 		log:      g.log,
 		out:      out,
+		routes:   make(map[string]*slot.Slot),
 		inFlight: make(map[string]*call),
 		listens:  make(map[string]*listen),
 		reverse:  make(map[uint64]*reverseCall),

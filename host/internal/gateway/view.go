@@ -30,8 +30,9 @@ type view struct {
 
 // target is where an exposed name leads.
 type target struct {
-	slot  *slot.Slot
-	entry slot.Entry
+	slot   *slot.Slot
+	entry  slot.Entry
+	quoted []byte // the plugin's own name for it, as JSON
 }
 
 type template struct {
@@ -112,7 +113,7 @@ func (v *view) addNamed(kind schema.Kind, s *slot.Slot, c *slot.Catalog, table m
 			edit := wire.Edit{Span: wire.MemberSpan(raw, "name"), Text: wire.AppendQuote(nil, name)}
 			raw = wire.AppendEdited(nil, raw, wire.Span{End: len(raw)}, edit)
 		}
-		table[name] = target{s, e}
+		table[name] = target{s, e, wire.AppendQuote(nil, e.Key)}
 		v.add(kind, raw)
 	}
 }
