@@ -34,6 +34,7 @@ func commands() []*command {
 		callCommand(),
 		logsCommand(),
 		verifyCommand(),
+		doctorCommand(),
 		completionCommand(),
 		versionCommand(),
 		guardCommand(),

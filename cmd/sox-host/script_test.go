@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,6 +56,8 @@ func TestScripts(t *testing.T) {
 			"serve":   serveScript,
 			"tree":    treeCommand,
 			"damage":  damageCommand,
+			"modes":   modesCommand,
+			"stale":   staleCommand,
 		},
 	})
 }
@@ -250,6 +253,29 @@ func damageCommand(ts *testscript.TestScript, neg bool, args []string) {
 		data[len(data)-1] ^= 1
 		return errors.Join(os.Chmod(path, 0o700), os.WriteFile(path, data, 0o700))
 	}))
+}
+
+// modesCommand prints the modes of files: modes FILE...
+func modesCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("usage: modes FILE...")
+	}
+	for _, path := range args {
+		info, err := os.Lstat(ts.MkAbs(path))
+		ts.Check(err)
+		fmt.Fprintln(ts.Stdout(), info.Mode())
+	}
+}
+
+// staleCommand leaves the socket of a host that was killed: stale FILE.
+func staleCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: stale FILE")
+	}
+	l, err := net.Listen("unix", ts.MkAbs(args[0]))
+	ts.Check(err)
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	ts.Check(l.Close())
 }
 
 var fileName = regexp.MustCompile(`^([a-z][a-z0-9-]*)_v(.+)$`)
