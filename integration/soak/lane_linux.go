@@ -253,7 +253,14 @@ func (l *lane) swap(kind string, d decision) outcome {
 	case faultUpgrade:
 		return l.rolled(l.roll(upgrade(l.other(d.a))...))
 	case faultRollback:
-		return l.rolled(l.roll("rollback", p.name, "--settle", settle))
+		if p.previous == "" || l.calm && p.previous[0] == '9' {
+			return outcome{} // nowhere to go, or to a version that loses calls
+		}
+		o := l.rolled(l.roll("rollback", p.name, "--settle", settle))
+		if o.to != "" && o.to[0] == '9' {
+			o.maybe, o.kills = true, true
+		}
+		return o
 	case faultRestart:
 		o := l.rolled(l.roll("restart", p.name, "--settle", settle))
 		return outcome{kills: o.kills}
@@ -302,6 +309,8 @@ func (l *lane) targets(d decision) []string {
 		return []string{l.other(d.a)}
 	case faultProbation:
 		return []string{badCrash, badExiting}
+	case faultRollback:
+		return []string{l.p.previous}
 	}
 	return nil
 }

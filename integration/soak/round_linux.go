@@ -133,6 +133,9 @@ func (r *round) begin() error {
 			return fmt.Errorf("round %d: %s does not start\n%s", r.n, p.name, strings.Join(r.stderr.lines(p.name, 20), "\n"))
 		}
 	}
+	for _, p := range r.world.plugs { // a log file is opened with the first line of a plugin
+		r.client.wait(r.client.send(p.name, "", history.Idempotent, 0, "tools/call", map[string]any{"name": p.name + "__noise", "arguments": map[string]any{"where": "stderr", "bytes": 1, "line": 20}}))
+	}
 	if got := r.list(0); got != nil {
 		for _, p := range r.world.plugs {
 			if len(got[p.name]) == 0 {

@@ -45,7 +45,8 @@ type plug struct {
 	alone    bool // two instances must not run at once
 	timeout  time.Duration
 	good     []string
-	lists    map[string][]string // good version → the tools a client sees
+	builds   map[string]stamp.Options
+	lists    map[string][]string // version → the tools a client sees
 	current  string              // the active version
 	previous string              // what a rollback may go to
 	midway   []string            // what the step under way may commit
@@ -105,8 +106,27 @@ func newWorld(c config) (*world, error) {
 		return w, err
 	}
 	for _, p := range w.plugs {
-		if err := w.drop(p, base); err != nil {
+		if err := w.settings(p); err != nil {
 			return w, err
+		}
+		p.versions(base, w.home)
+		p.current = p.good[0]
+		if err := w.stamp(p, p.current, p.builds[p.current]); err != nil {
+			return w, err
+		}
+	}
+	// The first version is chosen while there is no other: without a host, a command tries and commits it.
+	if out, err := w.command("upgrade", "--all").CombinedOutput(); err != nil {
+		return w, fmt.Errorf("the first upgrade: %w\n%s", err, out)
+	}
+	for _, p := range w.plugs {
+		for version, o := range p.builds {
+			if version == p.current {
+				continue
+			}
+			if err := w.stamp(p, version, o); err != nil {
+				return w, err
+			}
 		}
 	}
 	return w, nil
@@ -185,45 +205,22 @@ func toolNames(result json.RawMessage) ([]string, error) {
 	return names, nil
 }
 
-// drop puts every version of a plugin into the plugins folder.
-func (w *world) drop(p *plug, base []string) error {
-	settings := map[string]any{"call_timeout": p.timeout.String(), "start_timeout": "8s", "drain_timeout": "5s", "exclusive": p.alone}
-	if !p.framed {
-		delete(settings, "exclusive")
+// settings writes what the host has to know about a plugin.
+func (w *world) settings(p *plug) error {
+	settings := map[string]any{"call_timeout": p.timeout.String(), "start_timeout": "8s", "drain_timeout": "5s"}
+	if p.alone {
+		settings["exclusive"] = true
 	}
 	raw, err := json.Marshal(settings)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(w.plugins, p.name+".json"), raw, 0o600); err != nil {
-		return err
-	}
-	p.lists = map[string][]string{}
-	versions, lock := 6, ""
-	if !p.framed {
-		versions = 3
-	}
-	if p.alone {
-		lock = filepath.Join(w.home, p.name+".lock")
-	}
-	for i := range versions {
-		version := fmt.Sprintf("1.%d.0", i)
-		p.good = append(p.good, version)
-		o := stamp.Options{Extra: i % 3, LockFile: lock}
-		// The way back from a storm leaves something to look for: grandchildren in the group and away from it.
-		o.ForkGrandchild = []string{"", "group", "", "session"}[i%4]
-		if err := w.stamp(p, version, o); err != nil {
-			return err
-		}
-		for _, tool := range base {
-			p.lists[version] = append(p.lists[version], p.name+"__"+tool)
-		}
-		for n := range o.Extra {
-			p.lists[version] = append(p.lists[version], fmt.Sprintf("%s__extra_%d", p.name, n))
-		}
-	}
-	p.current = p.good[0]
-	bad := map[string]stamp.Options{
+	return os.WriteFile(filepath.Join(w.plugins, p.name+".json"), raw, 0o600)
+}
+
+// versions decides what each version of a plugin is.
+func (p *plug) versions(base []string, home string) {
+	p.builds = map[string]stamp.Options{
 		badExit:    {BootExit: 7, BootSays: "soak: bad from the start"},
 		badHang:    {BootHang: true},
 		badList:    {List: stamp.ListBroken},
@@ -232,16 +229,29 @@ func (w *world) drop(p *plug, base []string) error {
 		badCrash:   {CrashAfterCallMS: 100, Extra: 1},
 		badExiting: {ExitAfterList: true},
 	}
-	for version, o := range bad {
-		o.LockFile = lock
-		if err := w.stamp(p, version, o); err != nil {
-			return err
+	versions := 6
+	if !p.framed {
+		versions = 3
+	}
+	for i := range versions {
+		version := fmt.Sprintf("1.%d.0", i)
+		p.good = append(p.good, version)
+		// Grandchildren, in the group and away from it, are what is hardest to find when a host is killed.
+		p.builds[version] = stamp.Options{Extra: i % 3, ForkGrandchild: []string{"", "group", "", "session"}[i%4]}
+	}
+	p.lists = map[string][]string{}
+	for version, o := range p.builds {
+		if p.alone {
+			o.LockFile = filepath.Join(home, p.name+".lock")
+			p.builds[version] = o
+		}
+		for _, tool := range base {
+			p.lists[version] = append(p.lists[version], p.name+"__"+tool)
+		}
+		for n := range o.Extra {
+			p.lists[version] = append(p.lists[version], fmt.Sprintf("%s__extra_%d", p.name, n))
 		}
 	}
-	// What a client is shown of a version that does not last is as good as any.
-	p.lists[badCrash] = p.lists["1.1.0"]
-	p.lists[badExiting] = p.lists["1.0.0"]
-	return nil
 }
 
 // file is where a version lies: in the plugins folder, or beside it if it is run by a manifest.

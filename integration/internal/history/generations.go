@@ -150,11 +150,14 @@ func (c *checker) notices() {
 	}
 }
 
+// noticeTime is how long after a switch its notice may still be on its way: 1 s, many times what gathers the changes of a swap into one.
+const noticeTime = time.Second
+
 // noticed checks the first list asked after a notice, if it is clear which change it belongs to: only one was under way.
 func (c *checker) noticed(at time.Duration, changes []Switch) {
 	var open []Switch
 	for _, s := range changes {
-		if s.Began <= at && at <= s.Ended {
+		if s.Began <= at && at <= s.Ended+noticeTime {
 			open = append(open, s)
 		}
 	}
