@@ -134,7 +134,7 @@ func (r *round) begin() error {
 		}
 	}
 	for _, p := range r.world.plugs { // a log file is opened with the first line of a plugin
-		r.client.wait(r.client.send(p.name, "", history.Idempotent, 0, "tools/call", map[string]any{"name": p.name + "__noise", "arguments": map[string]any{"where": "stderr", "bytes": 1, "line": 20}}))
+		r.client.wait(r.client.send(p.name, "", history.Read, 0, "tools/call", map[string]any{"name": p.name + "__noise", "arguments": map[string]any{"where": "stderr", "bytes": 1, "line": 20}}))
 	}
 	if got := r.list(0); got != nil {
 		for _, p := range r.world.plugs {
