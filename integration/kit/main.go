@@ -45,6 +45,7 @@ func main() {
 	}
 	sdk.HandleFunc(p, o.Name+".*", k.method)
 	p.ServeMCP(k)
+	k.crashAfter(o.CrashAfterBootMS)
 	sdk.Main(p)
 	if o.IgnoreTerm {
 		select {}

@@ -304,17 +304,28 @@ var brokenFrames = map[string]string{
 	"utf8":   "\x00\x00\x00\x09{\"a\":\"\xff\"}", // no text
 	"half":   "\x00\x00\x01\x00{\"jsonrpc",       // the rest is whatever comes next
 	"cut":    "\x00\x00\x01\x00{\"jsonrpc",       // and then the process ends
+	"slow":   "\x00\x00\x01\x00{\"jsonrpc",       // the rest comes a byte at a time, and never to its end
 	"header": "\x00\x00",                         // and then the process ends
 }
 
+// slowByte is the time from one byte of a slow frame to the next: at 150 ms the frame would take 37 s.
+const slowByte = 150 * time.Millisecond
+
 // frame writes bytes between two frames that are none.
-func (k *kit) frame(_ context.Context, _ *session, in input, _ *sdk.Request) (json.RawMessage, error) {
+func (k *kit) frame(ctx context.Context, _ *session, in input, _ *sdk.Request) (json.RawMessage, error) {
 	bytes, ok := brokenFrames[in.When]
 	if !ok || !rawWrite([]byte(bytes)) {
 		return nil, fmt.Errorf("frame %q cannot be written", in.When)
 	}
-	if in.When == "cut" || in.When == "header" {
+	switch in.When {
+	case "cut", "header":
 		os.Exit(6)
+	case "slow":
+		for ctx.Err() == nil && rawWrite([]byte{' '}) {
+			if err := wait(ctx, slowByte); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return k.answer()
 }

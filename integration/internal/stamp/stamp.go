@@ -46,6 +46,7 @@ type Options struct {
 	CrashAfterListMS int    `json:"crash_after_list_ms,omitempty"` // after the first answer to tools/list
 	CrashAfterCallMS int    `json:"crash_after_call_ms,omitempty"` // after the first call
 	CrashUnless      string `json:"crash_unless,omitempty"`        // no crash if this file exists
+	CrashAfterBootMS int    `json:"crash_after_boot_ms,omitempty"` // after it was made ready to serve
 
 	IgnoreTerm     bool   `json:"ignore_term,omitempty"`     // ignores SIGTERM, the end of its connection, and shutdown
 	ForkGrandchild string `json:"fork_grandchild,omitempty"` // "group", "session": a child that outlives it, in its process group or away from it
