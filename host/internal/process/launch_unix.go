@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sox-host/sox-host/plugin/rpc"
 )
 
 // busyRetries are the pauses after which an exec that failed with ETXTBSY is
@@ -24,7 +26,7 @@ var busyRetries = [...]time.Duration{
 type ends struct {
 	child [4]*os.File // stdin, stdout, stderr, descriptor 3 or nil
 
-	conn          *net.UnixConn
+	conn          net.Conn
 	stdin, stdout *os.File
 	captured      map[Stream]*os.File
 }
@@ -83,7 +85,7 @@ func openEnds(transport Transport) (_ *ends, err error) {
 	if e.child[0], err = os.Open(os.DevNull); err != nil {
 		return nil, err
 	}
-	e.conn, e.child[PluginFD], err = connPair()
+	e.conn, e.child[PluginFD], err = pluginPair()
 	return e, err
 }
 
@@ -103,6 +105,21 @@ func connPair() (*net.UnixConn, *os.File, error) {
 		return nil, nil, err
 	}
 	return conn.(*net.UnixConn), child, nil
+}
+
+// pluginPair is connPair with a host's end that blocks, for the requests.
+func pluginPair() (net.Conn, *os.File, error) {
+	pair, err := socketpair()
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	child := os.NewFile(uintptr(pair[1]), "plugin-socket")
+	conn, err := rpc.NewBlockingConn(pair[0], "host-socket")
+	if err != nil {
+		_ = child.Close()
+		return nil, nil, err
+	}
+	return conn, child, nil
 }
 
 // launch starts spec and the goroutine that supervises it.

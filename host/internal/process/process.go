@@ -23,9 +23,9 @@ type Process struct {
 	started time.Time
 	tag     string // the value of InstanceVariable
 
-	conn   *net.UnixConn // Socketpair; nil otherwise
-	stdin  *os.File      // Stdio; nil otherwise
-	stdout *os.File      // Stdio; nil otherwise
+	conn   net.Conn // Socketpair; nil otherwise
+	stdin  *os.File // Stdio; nil otherwise
+	stdout *os.File // Stdio; nil otherwise
 
 	capture *capture
 
@@ -39,15 +39,10 @@ type Process struct {
 	gone   chan struct{} // closed by the supervising goroutine as its last act
 }
 
-// Conn returns the host's end of the socketpair, a *net.UnixConn; nil for
+// Conn returns the host's end of the socketpair, an *rpc.BlockingConn; nil for
 // Stdio. The caller may close it; Stop does so too. It is not closed when the
 // plugin exits, so that answers the plugin wrote last can still be read.
-func (p *Process) Conn() net.Conn {
-	if p.conn == nil {
-		return nil
-	}
-	return p.conn
-}
+func (p *Process) Conn() net.Conn { return p.conn }
 
 // Stdio returns the child's stdin and stdout for the Stdio transport, nil and
 // nil for Socketpair. Closing the writer is the child's end of file. Stop
