@@ -166,7 +166,7 @@ func diffCatalogs(old, new *Catalog) []schema.Changes {
 func (g *generation) fetchCatalog(ctx context.Context, s *Session, hello greeting) (*Catalog, error) {
 	c := &Catalog{Capabilities: hello.capabilities, Instructions: hello.instructions, build: g.build.SHA256}
 	defer c.seal()
-	if len(g.ready.MCP) == 0 || s.Revision == "" {
+	if !g.serves(s) {
 		return c, nil
 	}
 	for _, l := range lists {

@@ -46,6 +46,9 @@ type Request struct {
 	Deadline time.Time // zero = the slot's call timeout
 	Timed    bool      // the client set the deadline: the plugin is told what is left of it
 
+	// Notification sends it without an id, when its turn has come. Owner is told only if that fails.
+	Notification bool
+
 	done atomic.Bool // set by whoever ends it: answer, error or cancel
 
 	// Guarded by Slot.mu.
@@ -77,6 +80,16 @@ func (r *Request) AppendRequest(dst []byte, id uint64) []byte {
 		} else {
 			dst = append(dst, r.Params...)
 		}
+	}
+	return append(dst, '}')
+}
+
+// appendNotification appends a request that wants no answer.
+func (r *Request) appendNotification(dst []byte) []byte {
+	dst = append(dst, `{"jsonrpc":"2.0","session":`...)
+	dst = append(append(wire.AppendUint(dst, r.Session.ID), `,"method":`...), r.Method...)
+	if r.Params != nil {
+		dst = append(append(dst, `,"params":`...), r.Params...)
 	}
 	return append(dst, '}')
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/sox-host/sox-host/plugin/rpc"
@@ -117,6 +118,7 @@ func (s *Session) modernMeta() []byte {
 type greeting struct {
 	capabilities json.RawMessage
 	instructions string
+	listen       *listening // modern; may be nil
 }
 
 // openSession tells the generation of a session: sox/session.open, then the handshake of its era. ctx
@@ -127,10 +129,14 @@ func (g *generation) openSession(ctx context.Context, s *Session) (greeting, err
 		return fail("session.open", err)
 	}
 	switch {
-	case s.Revision == "" || len(g.ready.MCP) == 0:
+	case !g.serves(s): // nothing is asked of it in this session
 		return greeting{}, nil
 	case s.Modern():
-		return g.discover(ctx, s)
+		hello, err := g.discover(ctx, s)
+		if err == nil {
+			hello.listen = g.listen(s, hello.capabilities)
+		}
+		return hello, err
 	}
 	result, err := g.conn.Call(ctx, rpc.Request{Session: s.ID, Method: "initialize", Params: s.Init})
 	if err != nil {
@@ -148,7 +154,14 @@ func (g *generation) openSession(ctx context.Context, s *Session) (greeting, err
 	}
 	g.sendLevel(s, hello.Capabilities)
 	g.resubscribe(s)
-	return greeting{hello.Capabilities, hello.Instructions}, nil
+	return greeting{capabilities: hello.Capabilities, instructions: hello.Instructions}, nil
+}
+
+// serves reports whether the plugin serves MCP in the session's era.
+func (g *generation) serves(s *Session) bool {
+	return s.Revision != "" && slices.ContainsFunc(g.ready.MCP, func(revision string) bool {
+		return (revision >= RevisionModern) == s.Modern()
+	})
 }
 
 func (g *generation) handshakeError(stage string, err error) (greeting, error) {
@@ -234,5 +247,5 @@ func (g *generation) discover(ctx context.Context, s *Session) (greeting, error)
 	if err := json.Unmarshal(result, &hello); err != nil {
 		return fail("server/discover", err)
 	}
-	return greeting{hello.Capabilities, hello.Instructions}, nil
+	return greeting{capabilities: hello.Capabilities, instructions: hello.Instructions}, nil
 }

@@ -58,6 +58,12 @@ type Observer interface {
 	Idle()
 }
 
+// EndObserver is an Observer that wants to know of the end of generations.
+type EndObserver interface {
+	// GenerationEnded says that a generation has ended, and that everything it had in flight is settled.
+	GenerationEnded(s *Slot, generation uint64)
+}
+
 // Config is what a slot is made from.
 type Config struct {
 	Name       string
@@ -112,6 +118,7 @@ type Slot struct {
 	operations   []*upgrade                     // under way, oldest first
 	swapping     int                            // of those, the ones that hold op: the queue waits for their end
 	subscribed   map[uint64]map[string]struct{} // resources a legacy session subscribed to, by session
+	wanted       map[uint64][]string            // resources a modern session listens for, by session
 	startFault   string
 	remembered   string // the start failure that is recorded on disk; "" = none
 	lastExit     string
@@ -181,6 +188,13 @@ func (s *Slot) Dispatch(r *Request) *rpc.Conn {
 
 // sendLocked hands the request to a generation.
 func (s *Slot) sendLocked(g *generation, r *Request) error {
+	if r.Notification {
+		err := g.conn.Send(r.appendNotification)
+		if err == nil {
+			r.done.Store(true)
+		}
+		return err
+	}
 	if r.Class == Idempotent && r.schema == "" {
 		if tool, ok := s.catalogs[r.Session.Profile()].Tool(r.Tool); ok {
 			r.schema = tool.InputSchema
@@ -248,6 +262,10 @@ func (s *Slot) enqueueLocked(r *Request) (failed failures) {
 	r.slot, r.gen = s, nil
 	if s.closed {
 		return failures{s.closingLocked(r)}
+	}
+	// A notification waits for a plugin that comes up, not for one that is broken, and never drives out requests.
+	if r.Notification && (s.startFault != "" || s.restart != nil || len(s.queue) >= s.cfg.Settings.Queue/2) {
+		return failures{s.unavailableLocked(r, 0)}
 	}
 	if gate := s.breaker.LookUrgent(); gate.Open && gate.RetryAfter > s.cfg.Settings.GiveUp && s.awayLocked() {
 		return failures{s.unavailableLocked(r, gate.RetryAfter)}
@@ -403,6 +421,7 @@ func (s *Slot) CloseSession(id uint64) {
 	delete(s.sessions, id)
 	delete(s.levels, id)
 	delete(s.subscribed, id)
+	delete(s.wanted, id)
 	var told []*generation
 	for g := range s.live {
 		if o := g.opened[id]; o != nil {

@@ -105,6 +105,9 @@ func (s *Slot) generationEnded(g *generation) {
 	s.mu.Unlock()
 
 	failed.fail()
+	if o, ok := s.cfg.Observer.(EndObserver); ok {
+		o.GenerationEnded(s, g.num)
+	}
 	s.cfg.Observer.Idle()
 	if g.crashed {
 		g.log.Warn("ended", "exit", g.exit.String(), "last_output", last(g.tail))
