@@ -4,47 +4,93 @@ import (
 	"bytes"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/host/internal/planted"
 	"github.com/sox-host/sox-host/host/internal/slot"
+	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
 // call is one request of the client that a plugin answers: the entry of the in-flight table. It is the
 // slot's Owner.
+//
+//	open ──Finish──► finishing ──► answered
+//	 │  ▲
+//	 │  └── the client's input came, under a new id ──┐
+//	 └── the plugin asks a modern client ──► suspended, and its id is answered with input_required
 type call struct {
-	s      *Session
-	era    *era
-	id     []byte // the client's, as it came
-	target *slot.Slot
-	req    slot.Request
-	buf    *buffer  // method and params of req
-	token  []byte   // the client's progress token, raw; nil = none
-	short  [16]byte // holds id, if it fits
+	s       *Session
+	era     *era
+	id      []byte // the client's, as it came. Written under Session.mu while suspended
+	seq     uint64 // order of admission
+	target  *slot.Slot
+	bridged bool // the plugin serves only the other era
+	req     slot.Request
+	buf     *buffer  // method and params of req
+	short   [16]byte // holds id, if it fits
+	token   []byte   // the client's progress token, raw; nil = none. Guarded by progressMu
+	level   int      // 1 + the index of the log level the request asked for; 0 = none
+
+	others []*part // to be asked next if this plugin does not know the resource
+	rounds int     // how often its plugin has asked a legacy client for input
+	uri    string  // of a subscribe or unsubscribe
+
+	phase   atomic.Int32
+	gather  *gather    // input of a legacy client that is being gathered; guarded by Session.mu
+	waiting *suspended // guarded by Session.mu
 
 	progressMu sync.Mutex
 	held       [][]byte // progress lines not yet sent, oldest first
 	timer      *time.Timer
-	over       bool // answered or cancelled: nothing more is sent
+	over       bool // answered, cancelled or suspended: nothing more is sent
+}
+
+// Phases of a call.
+const (
+	phaseOpen int32 = iota
+	phaseFinishing
+	phaseSuspended
+)
+
+func (c *call) bytes() int { return len(c.req.Params) + len(c.id) }
+
+// method is the request's, as the client spells it.
+func (c *call) method() string { return string(wire.Unquote(c.req.Method)) }
+
+// refusalLocked says why a request of so many bytes cannot be taken; nil if it can.
+func (s *Session) refusalLocked(bytes int) *wire.Error {
+	switch {
+	case len(s.inFlight)+len(s.parked) >= maxInFlight:
+		return wire.NewError(wire.CodeBusy, fmt.Sprintf("%d requests are open already", maxInFlight), wire.ErrorData{RetryAfterMS: 250})
+	case s.openBytes > 0 && s.openBytes+bytes > maxOpenBytes:
+		return wire.NewError(wire.CodeBusy, fmt.Sprintf("the open requests hold %d bytes already", s.openBytes), wire.ErrorData{RetryAfterMS: 250})
+	}
+	return nil
+}
+
+func duplicateID() *wire.Error {
+	return wire.NewError(wire.CodeInvalidRequest, "a request with this id is still open; ids must not be reused before the answer", wire.ErrorData{Detail: "duplicate id"})
 }
 
 // admit enters a call in the in-flight table. A second request with an id that is still open is refused;
 // the first completes.
 func (s *Session) admit(c *call) bool {
 	s.mu.Lock()
-	key := string(c.id)
 	var refusal *wire.Error
 	switch {
 	case s.closed:
 		s.mu.Unlock()
 		return false
-	case s.inFlight[key] != nil || s.listens[key] != nil:
-		refusal = wire.NewError(wire.CodeInvalidRequest, "a request with this id is still open; ids must not be reused before the answer", wire.ErrorData{Detail: "duplicate id"})
-	case len(s.inFlight) >= maxInFlight:
-		refusal = wire.NewError(wire.CodeBusy, fmt.Sprintf("%d requests are open already", maxInFlight), wire.ErrorData{RetryAfterMS: 250})
+	case s.openLocked(c.id):
+		refusal = duplicateID()
 	default:
-		s.inFlight[key] = c
+		refusal = s.refusalLocked(c.bytes())
+	}
+	if refusal == nil {
+		s.enterLocked(c)
 	}
 	s.mu.Unlock()
 	if refusal != nil {
@@ -54,31 +100,59 @@ func (s *Session) admit(c *call) bool {
 	return true
 }
 
+func (s *Session) enterLocked(c *call) {
+	s.lastSeq++
+	c.seq = s.lastSeq
+	s.inFlight[string(c.id)] = c
+	s.openBytes += c.bytes()
+	if c.level > 0 {
+		s.logCalls.Add(1)
+	}
+}
+
 // retire takes a call out of the table. It reports false for one that is not there any more.
 func (s *Session) retire(c *call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := string(c.id)
-	if s.inFlight[key] != c {
+	return s.retireLocked(c)
+}
+
+func (s *Session) retireLocked(c *call) bool {
+	if s.inFlight[string(c.id)] != c {
 		return false
 	}
-	delete(s.inFlight, key)
+	delete(s.inFlight, string(c.id))
+	s.openBytes -= c.bytes()
+	if c.level > 0 {
+		s.logCalls.Add(-1)
+	}
 	s.quietLocked()
 	return true
 }
 
 // Finish implements slot.Owner.
 func (c *call) Finish(_ *slot.Request, a slot.Answer) {
-	c.endProgress()
 	s := c.s
+	for !c.phase.CompareAndSwap(phaseOpen, phaseFinishing) {
+		if s.keepOutcome(c, a) {
+			return
+		}
+	}
+	c.endProgress()
 	// The answer is written before the id is free again, so that a reuse of the id cannot overtake it.
 	switch {
 	case a.Err != nil:
 		s.writeError(c.id, a.Err)
 	case a.Env.Error() != nil:
-		s.write(func(dst []byte) []byte { return wire.AppendRawError(dst, c.id, oneLine(a.Env.Error())) })
+		if c.askOthers(a.Env.Error()) {
+			return
+		}
+		c.writeFailure(a.Env.Error())
+	case !c.era.up.Modern() && bridge.MayAsk(a.Env.Result()) && c.askClient(a.Env.Result()):
+		return
 	default:
-		c.writeAnswer(a)
+		c.succeeded()
+		c.writeAnswer(c.result(a.Env.Result()), a.Version)
 	}
 	s.retire(c)
 	if a.Err != nil {
@@ -88,23 +162,112 @@ func (c *call) Finish(_ *slot.Request, a slot.Answer) {
 	c.buf.release()
 }
 
-// writeAnswer passes a result on, byte for byte but for the name of the server.
-func (c *call) writeAnswer(a slot.Answer) {
-	s := c.s
-	result := oneLine(a.Env.Result())
-	if c.era.up.Modern() {
-		result = s.gw.nameServer(result)
+// succeeded takes note of what a result means for the session.
+func (c *call) succeeded() {
+	if c.uri != "" {
+		c.s.subscriptionAnswered(c)
 	}
+}
+
+// result is a plugin's result as the client's era has it.
+func (c *call) result(result []byte) []byte {
+	g := c.s.gw
+	switch modern := c.era.up.Modern(); {
+	case c.bridged && modern:
+		return oneLine(bridge.Modern(c.method(), result, g.serverInfo()))
+	case c.bridged:
+		return oneLine(bridge.Legacy(c.method(), result))
+	case modern:
+		return g.nameServer(oneLine(result))
+	}
+	return oneLine(result)
+}
+
+// writeAnswer sends a result, unless it is longer than a line may be.
+func (c *call) writeAnswer(result []byte, version string) {
+	s := c.s
+	s.seen.note(s, c.target, result)
 	if limit := s.gw.cfg.MaxOutputBytes; limit > 0 && len(result)+len(c.id)+len(`{"jsonrpc":"2.0","id":,"result":}`) > limit {
 		s.writeError(c.id, wire.NewError(wire.CodeResponseTooLarge,
 			fmt.Sprintf("the answer of plugin %s has %d bytes, more than the %d that can be sent; ask for less", c.target.Name(), len(result), limit),
-			wire.ErrorData{Plugin: c.target.Name(), Version: a.Version}))
+			wire.ErrorData{Plugin: c.target.Name(), Version: version}))
 		return
 	}
 	s.writeResult(c.id, result)
 	if planted.Fault == planted.AnswerTwice && len(c.id)%5 == 0 {
 		s.writeResult(c.id, result)
 	}
+}
+
+// writeFailure sends a plugin's error object.
+func (c *call) writeFailure(errObj []byte) {
+	s, modern := c.s, c.era.up.Modern()
+	if modern {
+		if code, _ := bridge.CodeOf(errObj); code == wire.CodeURLElicitation {
+			if result := s.askURL(errObj, c.target.Name()); result != nil {
+				s.writeResult(c.id, result)
+				return
+			}
+		}
+	}
+	if s.gw.tooLong(len(errObj)) {
+		errObj = []byte(`{"code":-32603,"message":"the plugin's error is too long to be sent"}`)
+	}
+	errObj = oneLine(bridge.Failure(errObj, modern))
+	s.answer(c.id, func(dst []byte) []byte { return wire.AppendRawError(dst, c.id, errObj) })
+}
+
+// again sends the request another time, in the place of c, to the same or another plugin: with other params, or
+// because the first plugin does not know the resource. It reports false when the client no longer wants it.
+func (c *call) again(target *slot.Slot, bridged bool, params []byte) bool {
+	s := c.s
+	next := &call{
+		s: s, era: c.era, id: c.id, target: target, bridged: bridged, level: c.level,
+		others: c.others, rounds: c.rounds, uri: c.uri,
+	}
+	c.progressMu.Lock()
+	next.token = c.token
+	c.progressMu.Unlock()
+	next.req = slot.Request{
+		Owner: next, Session: c.era.session(bridged), Method: c.req.Method, Params: params,
+		Class: c.req.Class, Tool: c.req.Tool, Deadline: c.req.Deadline, Timed: c.req.Timed,
+	}
+	if next.token != nil {
+		next.req.Token = tokenSpan(params)
+	}
+	s.mu.Lock()
+	mine := s.inFlight[string(c.id)] == c && !s.closed
+	if mine {
+		s.lastSeq++
+		next.seq = s.lastSeq
+		s.inFlight[string(c.id)] = next
+		s.openBytes += next.bytes() - c.bytes()
+	}
+	s.mu.Unlock()
+	if mine {
+		flushConn(target.Dispatch(&next.req))
+	}
+	return mine
+}
+
+// flushConn flushes what was dispatched from a goroutine that is not the client's reader.
+func flushConn(c *rpc.Conn) {
+	if c != nil {
+		_ = c.Flush() // a broken connection retires its calls
+	}
+}
+
+// tokenSpan finds the progress token in params.
+func tokenSpan(params []byte) wire.Span {
+	meta := wire.MemberSpan(params, "_meta")
+	if !meta.Present() {
+		return wire.Span{}
+	}
+	token := wire.MemberSpan(params[meta.Start:meta.End], "progressToken")
+	if !token.Present() {
+		return wire.Span{}
+	}
+	return wire.Span{Start: meta.Start + token.Start, End: meta.Start + token.End}
 }
 
 // oneLine returns raw without line ends between its tokens.

@@ -28,6 +28,7 @@ import (
 //	slowly     sends a progress notification, waits 200 ms, answers
 //	ask        asks the client for elicitation, answers with what came back
 //	pretty     answers with line ends between its tokens
+//	input      asks for input by its result, twice, then answers with the params
 //	big        answers with 2,000 bytes
 //	die        ends without an answer
 type fakePlugin struct {
@@ -36,6 +37,7 @@ type fakePlugin struct {
 	lists   map[string]string // method → result
 	methods []string
 	caps    string        // of initialize and server/discover
+	mcp     []string      // revisions served; nil = both eras
 	boot    time.Duration // before the ready frame
 
 	conn   *rpc.Conn
@@ -46,11 +48,14 @@ type fakePlugin struct {
 }
 
 func (p *fakePlugin) run() {
+	if p.mcp == nil {
+		p.mcp = []string{"2025-11-25", "2026-07-28"}
+	}
 	go func() {
 		time.Sleep(p.boot) // virtual time: the bubble's clock
 		ready, _ := json.Marshal(wire.Ready{
 			Protocol: wire.ProtocolRange{Min: 1, Max: 1}, Name: p.name, Version: p.version,
-			MCP: []string{"2025-11-25", "2026-07-28"}, Methods: p.methods,
+			MCP: p.mcp, Methods: p.methods,
 			Capabilities: wire.Capabilities{Ack: true, Cancel: true},
 		})
 		_ = p.conn.Notify(0, wire.MethodReady, ready)
@@ -114,6 +119,15 @@ func (p *fakePlugin) tool(c *rpc.Conn, env *wire.Envelope, id []byte) {
 		go func() { _ = c.Close() }()
 	case "pretty":
 		_ = c.Reply(id, []byte("{\n  \"content\": [ ],\r\n  \"note\": \"a\\nb  c\"\n}"))
+	case "input":
+		switch rounds := string(wire.Unquote(wire.Member(params, "requestState"))); {
+		case wire.Member(params, "inputResponses") == nil:
+			_ = c.Reply(id, []byte(`{"resultType":"input_required","inputRequests":{"who":{"method":"elicitation/create","params":{"mode":"form","message":"Name?"}},"dirs":{"method":"roots/list"}},"requestState":"one"}`))
+		case rounds == "one":
+			_ = c.Reply(id, []byte(`{"resultType":"input_required","inputRequests":{"page":{"method":"elicitation/create","params":{"mode":"url","message":"Go.","url":"https://x.test"}}},"requestState":"two"}`))
+		default:
+			_ = c.Reply(id, append(append([]byte(`{"resultType":"complete","content":[],"ttlMs":5,"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"x"},"k":1},"got":`), params...), '}'))
+		}
 	case "big":
 		_ = c.Reply(id, []byte(`{"content":[{"type":"text","text":"`+strings.Repeat("x", 2000)+`"}]}`))
 	case "progress":
@@ -322,6 +336,15 @@ func demo(tools ...string) func() *fakePlugin {
 			lists:   map[string]string{"tools/list": `{"tools":[` + strings.Join(tools, ",") + `]}`},
 			methods: []string{"demo.*"},
 		}
+	}
+}
+
+// speaking restricts a plugin to some revisions of MCP.
+func speaking(revision string, build func() *fakePlugin) func() *fakePlugin {
+	return func() *fakePlugin {
+		p := build()
+		p.mcp = []string{revision}
+		return p
 	}
 }
 

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"crypto/rand"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/sox-host/sox-host/host/internal/slot"
+	"github.com/sox-host/sox-host/host/internal/store"
 )
 
 // Config is what a gateway is made from.
@@ -17,7 +20,7 @@ type Config struct {
 	Version        string          // of sox-host, for serverInfo
 	Prefixed       bool            // names get their plugin's prefix
 	MaxNameLength  int             // of an exposed name
-	MaxOutputBytes int             // of a line to the client
+	MaxOutputBytes int             // of a line to the client; 0 = no bound
 	ListWait       time.Duration   // how long the first list waits for plugins that start
 	ReadOnly       bool            // refuse what is not known to be a read
 	Context        json.RawMessage // client context for tools/call; nil = none
@@ -25,23 +28,33 @@ type Config struct {
 	Logger         hclog.Logger
 }
 
+// PluginSettings are the owner's wishes for one plugin, as far as they concern clients.
+type PluginSettings struct {
+	Tools    store.ToolSettings
+	ReadOnly bool // refuse tools that are not annotated readOnlyHint
+}
+
 // Gateway holds what all sessions share: the slots, and the merged views. It is the slots' Observer. Safe
 // for concurrent use.
 type Gateway struct {
 	cfg      Config
 	log      hclog.Logger
+	key      [32]byte                   // seals the requestState that clients carry
 	sessions atomic.Pointer[[]*Session] // replaced whole, so that Idle reads it without a lock
 	lastID   atomic.Uint64              // of upstream sessions
 	epoch    atomic.Uint64              // counts changes of what plugins serve
 
-	mu     sync.Mutex
-	slots  []*slot.Slot // in order
-	shared map[slot.Profile]*sharedView
+	mu       sync.Mutex
+	slots    []*slot.Slot // in order
+	settings map[string]*PluginSettings
+	shared   map[slot.Profile]*sharedView
 }
 
-// sharedView is the present view of one profile.
+// sharedView is the present view of one profile, and what it was merged from.
 type sharedView struct {
-	now atomic.Pointer[view]
+	now   atomic.Pointer[view]
+	users int                  // sessions that hold it; guarded by Gateway.mu
+	parts map[*slot.Slot]*part // the last ones; guarded by Gateway.mu
 }
 
 // New returns a gateway without slots.
@@ -49,7 +62,12 @@ func New(cfg Config) *Gateway {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Logger, shared: make(map[slot.Profile]*sharedView)}
+	g := &Gateway{
+		cfg: cfg, log: cfg.Logger,
+		settings: make(map[string]*PluginSettings),
+		shared:   make(map[slot.Profile]*sharedView),
+	}
+	_, _ = rand.Read(g.key[:]) // never fails
 	g.sessions.Store(&[]*Session{})
 	return g
 }
@@ -58,12 +76,30 @@ func New(cfg Config) *Gateway {
 // session.
 func (g *Gateway) SetSlots(slots []*slot.Slot) {
 	g.mu.Lock()
+	same := slices.Equal(g.slots, slots)
 	g.slots = slices.Clone(slots)
 	g.mu.Unlock()
+	if same {
+		return
+	}
 	for _, s := range *g.sessions.Load() {
 		s.wantAll()
 	}
 	g.refresh()
+}
+
+// Configure sets one plugin's settings. Lists change at once, and clients are told if they differ.
+func (g *Gateway) Configure(plugin string, settings PluginSettings) {
+	g.mu.Lock()
+	old := g.settings[plugin]
+	same := old != nil && reflect.DeepEqual(*old, settings)
+	if !same {
+		g.settings[plugin] = &settings
+	}
+	g.mu.Unlock()
+	if !same {
+		g.refresh()
+	}
 }
 
 // Slots returns the slots in order. The slice must not be changed.
@@ -73,7 +109,17 @@ func (g *Gateway) Slots() []*slot.Slot {
 	return g.slots
 }
 
-// view returns the shared view of a profile, made now if it is new.
+// slot returns the slot of a plugin, or nil.
+func (g *Gateway) slot(plugin string) *slot.Slot {
+	for _, sl := range g.Slots() {
+		if sl.Name() == plugin {
+			return sl
+		}
+	}
+	return nil
+}
+
+// view returns the shared view of a profile, made now if it is new. release gives it back.
 func (g *Gateway) view(p slot.Profile) *sharedView {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,8 +128,31 @@ func (g *Gateway) view(p slot.Profile) *sharedView {
 		sv = &sharedView{}
 		g.shared[p] = sv
 	}
-	sv.now.Store(merge(g.slots, p, g.cfg.Prefixed, g.cfg.MaxNameLength))
+	sv.users++
+	g.mergeLocked(sv, p)
 	return sv
+}
+
+func (g *Gateway) release(p slot.Profile) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if sv := g.shared[p]; sv != nil {
+		if sv.users--; sv.users == 0 {
+			delete(g.shared, p)
+		}
+	}
+}
+
+// glimpse merges a view that nobody keeps.
+func (g *Gateway) glimpse(p slot.Profile) *view {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if sv := g.shared[p]; sv != nil {
+		return sv.now.Load()
+	}
+	sv := &sharedView{}
+	g.mergeLocked(sv, p)
+	return sv.now.Load()
 }
 
 // Changed implements slot.Observer.
@@ -91,13 +160,17 @@ func (g *Gateway) Changed(*slot.Slot) { g.refresh() }
 
 // refresh makes every view anew and lets the sessions act on it.
 func (g *Gateway) refresh() {
+	sessions := *g.sessions.Load()
+	for _, s := range sessions {
+		s.wantBridged() // first, so that what is on its way is seen to be
+	}
 	g.mu.Lock()
 	g.epoch.Add(1)
 	for p, sv := range g.shared {
-		sv.now.Store(merge(g.slots, p, g.cfg.Prefixed, g.cfg.MaxNameLength))
+		g.mergeLocked(sv, p)
 	}
 	g.mu.Unlock()
-	for _, s := range *g.sessions.Load() {
+	for _, s := range sessions {
 		s.changed()
 	}
 }
@@ -106,6 +179,14 @@ func (g *Gateway) refresh() {
 func (g *Gateway) Idle() {
 	for _, s := range *g.sessions.Load() {
 		s.flush()
+	}
+}
+
+// GenerationEnded is called by a slot when one of its generations has ended, with everything it had in flight
+// settled: what it asked of clients needs no answer any more.
+func (g *Gateway) GenerationEnded(sl *slot.Slot, generation uint64) {
+	for _, s := range *g.sessions.Load() {
+		s.generationEnded(sl, generation)
 	}
 }
 

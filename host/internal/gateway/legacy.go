@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -48,6 +49,7 @@ func (s *Session) initialize(env *wire.Envelope) {
 	e.know()
 	s.mu.Lock()
 	s.legacy = e
+	s.countResourcesLocked()
 	s.mu.Unlock()
 
 	v := e.view.now.Load()
@@ -85,6 +87,8 @@ func (s *Session) legacyRequest(method string, env *wire.Envelope) {
 		s.list(s.legacy, method, env)
 	case "logging/setLevel":
 		s.setLevel(env)
+	case "resources/subscribe", "resources/unsubscribe":
+		s.subscribe(method, env)
 	default:
 		s.route(s.legacy, method, env)
 	}
@@ -93,15 +97,17 @@ func (s *Session) legacyRequest(method string, env *wire.Envelope) {
 // setLevel remembers the log level and passes it to every plugin.
 func (s *Session) setLevel(env *wire.Envelope) {
 	level := wire.Member(env.Params(), "level")
-	if !slices.Contains(logLevels, string(wire.Unquote(level))) {
+	index := slices.Index(logLevels, string(wire.Unquote(level)))
+	if index < 0 {
 		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, fmt.Sprintf("params.level is none of %v", logLevels), wire.ErrorData{}))
 		return
 	}
+	raw := wire.AppendQuote(nil, logLevels[index])
 	s.mu.Lock()
-	s.logLevel = clone(level)
+	s.levelRaw, s.level = raw, index
 	s.mu.Unlock()
 	for _, sl := range s.gw.Slots() {
-		sl.SetLogLevel(s.legacy.up, s.logLevel)
+		sl.SetLogLevel(s.legacy.up, raw) // plugins of the other era are told with each request
 	}
 	s.writeResult(env.ID(), []byte("{}"))
 }
@@ -127,14 +133,49 @@ func (s *Session) notification(env *wire.Envelope) {
 			}
 		}
 	default:
-		if !wire.IsMCPMethod(method) && s.plain != nil {
-			if owner, _ := s.methodOwner(method); owner != nil {
-				owner.Notify(s.plain.up, method, clone(env.Params()))
-				return
-			}
+		if !wire.IsMCPMethod(method) {
+			s.plainNotification(method, env)
+			return
 		}
-		s.log.Debug("ignored a notification", "method", method)
+		s.log.Debug("ignored a notification", "method", clip(method))
 	}
+}
+
+// plainNotification delivers a notification outside MCP to the plugin that declares it, which is started for
+// it if need be. One that nobody is known to serve is dropped.
+func (s *Session) plainNotification(method string, env *wire.Envelope) {
+	s.openPlain()
+	owner, arriving := s.methodOwner(method)
+	switch {
+	case owner != nil:
+		s.deliver(owner, env)
+	case arriving: // it has no id to be parked under, so it gets one that no client can write
+		s.mu.Lock()
+		s.lastNote++
+		id := fmt.Appendf(nil, "notification %d", s.lastNote)
+		s.mu.Unlock()
+		s.parkAs(id, env, time.Now().Add(callWait), func(env *wire.Envelope, final bool) func() {
+			switch owner, arriving := s.methodOwner(method); {
+			case owner != nil:
+				return func() { s.deliver(owner, env) }
+			case arriving && !final:
+				return nil
+			}
+			return func() { s.log.Debug("dropped a notification that nobody serves", "method", clip(method)) }
+		})
+	default:
+		s.log.Debug("dropped a notification that nobody serves", "method", clip(method))
+	}
+}
+
+// deliver dispatches a notification.
+func (s *Session) deliver(owner *slot.Slot, env *wire.Envelope) {
+	n := &note{}
+	n.req = slot.Request{Owner: n, Session: s.plain.up, Notification: true, Method: clone(env.RawMethod())}
+	if env.Params() != nil {
+		n.req.Params = clone(env.Params())
+	}
+	flushConn(owner.Dispatch(&n.req))
 }
 
 // cancel ends an open request. MCP wants no answer then; plain JSON-RPC gets one, so that its caller's table
@@ -145,19 +186,22 @@ func (s *Session) cancel(id, reason []byte, answer bool) {
 	}
 	open := s.unpark(id)
 	s.mu.Lock()
-	c := s.inFlight[string(id)]
-	_, listening := s.listens[string(id)]
+	c, l := s.inFlight[string(id)], s.listens[string(id)]
 	delete(s.listens, string(id))
-	if c != nil {
-		delete(s.inFlight, string(id))
-		s.quietLocked()
-	}
 	s.mu.Unlock()
-	if c != nil {
+	if c != nil && (s.giveUpInput(c) || c.target.Cancel(&c.req, clone(reason))) {
 		c.endProgress()
-		open = c.target.Cancel(&c.req, clone(reason))
+		s.retire(c)
+		open = true
 	}
-	if (open || listening) && answer {
+	if l != nil {
+		open = true
+		s.dropListened(l)
+	}
+	switch {
+	case open && answer:
 		s.writeError(id, wire.NewError(wire.CodeCancelled, "the request was cancelled", wire.ErrorData{}))
+	case open:
+		s.unbatch(id)
 	}
 }

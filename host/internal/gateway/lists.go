@@ -1,7 +1,12 @@
 package gateway
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sox-host/sox-host/host/internal/planted"
@@ -23,136 +28,124 @@ var kinds = map[string]struct {
 	"resources/templates/list": {schema.Templates, "resourceTemplates"},
 }
 
-// parked is a request that waits for plugins to say what they have.
-type parked struct {
-	id  []byte
-	try func(final bool) bool // answers and returns true, or false to wait on
-}
-
-// whenKnown lets try answer a request as soon as the plugins that it depends on have said what they have, or
-// the session's one wait of ListWait is over; final then tells try to answer with what is there. Only
-// requests that came before that moment ever wait.
-func (s *Session) whenKnown(env *wire.Envelope, try func(env *wire.Envelope, final bool) bool) {
-	if try(env, false) {
-		return
-	}
-	now := time.Now()
-	raw := clone(env.Raw)
-	p := &parked{id: clone(env.ID()), try: func(final bool) bool {
-		var again wire.Envelope
-		return wire.Scan(raw, &again) != nil || try(&again, final) // it was scanned before
-	}}
-	s.mu.Lock()
-	if s.parkUntil.IsZero() {
-		s.parkUntil = now.Add(s.gw.cfg.ListWait)
-	}
-	left := s.parkUntil.Sub(now)
-	if left > 0 && !s.closed {
-		s.parked = append(s.parked, p)
-		if s.parkTimer == nil {
-			s.parkTimer = time.AfterFunc(left, func() { s.retry(true) })
-		}
-	}
-	s.mu.Unlock()
-	if left <= 0 {
-		try(env, true)
-		return
-	}
-	s.retry(false) // a plugin may have arrived between the try and the parking
-}
-
-// retry offers every parked request another try.
-func (s *Session) retry(final bool) {
-	s.mu.Lock()
-	waiting := s.parked
-	s.parked = nil
-	s.mu.Unlock()
-	if len(waiting) == 0 {
-		return
-	}
-	var left []*parked
-	for _, p := range waiting {
-		if !p.try(final) {
-			left = append(left, p)
-		}
-	}
-	s.mu.Lock()
-	if !s.closed {
-		s.parked = append(left, s.parked...)
-	}
-	s.quietLocked()
-	s.mu.Unlock()
-	s.flushAll()
-}
-
-// unpark drops a parked request that the client cancelled.
-func (s *Session) unpark(id []byte) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, p := range s.parked {
-		if string(p.id) == string(id) {
-			s.parked = append(s.parked[:i], s.parked[i+1:]...)
-			s.quietLocked()
-			return true
-		}
-	}
-	return false
-}
-
-// flushAll flushes what a goroutine other than the client's reader has dispatched and written.
-func (s *Session) flushAll() {
-	for _, sl := range s.gw.Slots() {
-		sl.Flush()
-	}
-	s.flush()
-}
-
-// list answers one of the four lists from the merged view.
+// list answers one of the four lists from the merged view, in one page: several clients read only the first. A
+// list that is longer than a line may be comes in pages all the same.
 func (s *Session) list(e *era, method string, env *wire.Envelope) {
-	if cursor := wire.Member(env.Params(), "cursor"); !wire.IsNull(cursor) {
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, "unknown cursor: lists come in one page", wire.ErrorData{}))
-		return
-	}
-	s.whenKnown(env, func(env *wire.Envelope, final bool) bool {
+	s.whenKnown(env, true, func(env *wire.Envelope, final bool) func() {
 		v := e.view.now.Load()
 		if v.arriving && !final {
-			return false
+			return nil
 		}
-		k := kinds[method]
-		s.mu.Lock()
-		e.told[k.kind] = v.hashes[k.kind]
-		s.mu.Unlock()
-		s.write(func(dst []byte) []byte {
-			dst = append(dst, `{"jsonrpc":"2.0","id":`...)
-			dst = append(dst, env.ID()...)
-			dst = append(dst, `,"result":{`...)
-			if e.up.Modern() {
-				dst = append(dst, `"resultType":"complete",`...)
+		return func() {
+			k := kinds[method]
+			page, next, ok := s.gw.page(v, k.kind, wire.Member(env.Params(), "cursor"))
+			if !ok {
+				s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, "unknown cursor: ask for the list from its start", wire.ErrorData{}))
+				return
 			}
-			dst = append(dst, '"')
-			dst = append(dst, k.member...)
-			dst = append(dst, `":`...)
-			dst = append(dst, v.lists[k.kind]...)
-			if e.up.Modern() { // ttl 0: a swap can happen at any time
-				dst = append(dst, `,"ttlMs":0,"cacheScope":"private","_meta":{"`+serverInfoKey+`":`...)
-				dst = append(append(dst, s.gw.serverInfo()...), '}')
+			s.mu.Lock()
+			e.told[k.kind] = v.hashes[k.kind]
+			s.mu.Unlock()
+			s.answer(env.ID(), func(dst []byte) []byte {
+				dst = append(dst, `{"jsonrpc":"2.0","id":`...)
+				dst = append(dst, env.ID()...)
+				dst = append(dst, `,"result":{`...)
+				if e.up.Modern() {
+					dst = append(dst, `"resultType":"complete",`...)
+				}
+				dst = append(dst, '"')
+				dst = append(dst, k.member...)
+				dst = append(dst, `":`...)
+				dst = append(dst, page...)
+				if next != "" {
+					dst = append(append(dst, `,"nextCursor":`...), wire.AppendQuote(nil, next)...)
+				}
+				if e.up.Modern() { // ttl 0: a swap can happen at any time
+					dst = append(dst, `,"ttlMs":0,"cacheScope":"private","_meta":{"`+serverInfoKey+`":`...)
+					dst = append(append(dst, s.gw.serverInfo()...), '}')
+				}
+				return append(dst, `}}`...)
+			})
+		}
+	})
+}
+
+// page returns the part of a list that begins at a cursor, and the cursor of the next part, "" at the end. A
+// cursor names the list by its hash: once that has changed, it is unknown.
+func (g *Gateway) page(v *view, kind schema.Kind, cursor []byte) (page []byte, next string, ok bool) {
+	list, start := v.list(kind), 0
+	if !wire.IsNull(cursor) {
+		raw, err := base64.RawURLEncoding.DecodeString(string(wire.Unquote(cursor)))
+		hash, at, found := strings.Cut(string(raw), " at ")
+		if err != nil || !found || hash != v.cursorHash(kind) {
+			return nil, "", false
+		}
+		if _, err := fmt.Sscanf(at, "%d", &start); err != nil || start < 1 {
+			return nil, "", false
+		}
+	}
+	if start == 0 && !g.tooLong(len(list)) {
+		return list, "", true
+	}
+	n, more := 0, false
+	page = []byte{'['}
+	wire.EachElement(list, func(raw []byte) bool {
+		if n++; n <= start {
+			return true
+		}
+		if len(page) > 1 {
+			if g.tooLong(len(page) + len(raw)) {
+				more = true
+				return false
 			}
-			return append(dst, `}}`...)
-		})
+			page = append(page, ',')
+		}
+		page = append(page, raw...)
 		return true
 	})
+	if more {
+		next = base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%s at %d", v.cursorHash(kind), n-1))
+	}
+	return append(page, ']'), next, true
+}
+
+// cursorHash is a list's hash as cursors carry it.
+func (v *view) cursorHash(kind schema.Kind) string {
+	sum := sha256.Sum256([]byte(v.hashes[kind]))
+	return hex.EncodeToString(sum[:8])
 }
 
 // changed is called whenever a view was made anew: parked requests get another try, and a check whether the
 // client should be told is planned.
 func (s *Session) changed() {
-	s.retry(false)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.countResourcesLocked()
+	s.kickLocked()
 	if s.closed || s.notice != nil || s.legacy == nil && s.modern == nil {
 		return
 	}
 	s.notice = time.AfterFunc(noticeDelay, s.notify)
+}
+
+// countResourcesLocked finds out whether several plugins have resources.
+func (s *Session) countResourcesLocked() {
+	for _, e := range s.erasLocked() {
+		if e.view == nil {
+			continue
+		}
+		n := 0
+		for _, p := range e.view.now.Load().parts {
+			if p.resources {
+				n++
+			}
+		}
+		if n > 1 {
+			s.manyResources.Store(true)
+			return
+		}
+	}
+	s.manyResources.Store(false)
 }
 
 // notify sends list_changed for every list that differs from what the client last knew. It runs on the

@@ -43,11 +43,15 @@ func (s *Session) modernRequest(method string, env *wire.Envelope) {
 		s.list(s.modern, method, env)
 	case "subscriptions/listen":
 		s.listen(env)
-	case "tools/call", "prompts/get", "resources/read", "completion/complete":
+	case "tools/call", "prompts/get", "resources/read":
+		if !s.resume(method, env) {
+			s.route(s.modern, method, env)
+		}
+	case "completion/complete":
 		s.route(s.modern, method, env)
 	default:
 		if wire.IsMCPMethod(method) {
-			s.writeError(env.ID(), wire.NewError(wire.CodeMethodNotFound, fmt.Sprintf("method not found: %q", method), wire.ErrorData{}))
+			s.writeError(env.ID(), wire.NewError(wire.CodeMethodNotFound, fmt.Sprintf("method not found: %q", clip(method)), wire.ErrorData{}))
 			return
 		}
 		s.plainRequest(method, env)
@@ -64,17 +68,20 @@ func modernSession(env *wire.Envelope) *slot.Session {
 
 // unsupportedVersion lists what can be asked for instead.
 func (s *Session) unsupportedVersion(id []byte, requested string) {
-	data, _ := json.Marshal(map[string]any{"supported": supported, "requested": requested}) // strings always marshal
+	data, _ := json.Marshal(map[string]any{"supported": supported, "requested": clip(requested)}) // strings always marshal
 	s.writeError(id, &wire.Error{Code: wire.CodeUnsupportedVersion, Message: "unsupported protocol version", Data: data})
 }
 
 // discover answers from the cache, with no plugin started.
 func (s *Session) discover(env *wire.Envelope) {
-	up := modernSession(env)
+	p := modernSession(env).Profile()
 	for _, sl := range s.gw.Slots() {
-		sl.Peek(up.Profile())
+		sl.Peek(p)
+		if needsBridge(sl, p.Revision) {
+			sl.Peek(otherEra(p))
+		}
 	}
-	v := s.gw.view(up.Profile()).now.Load()
+	v := s.gw.glimpse(p)
 	versions, _ := json.Marshal(supported) // strings always marshal
 	result := append([]byte(`{"resultType":"complete","supportedVersions":`), versions...)
 	result = append(append(result, `,"capabilities":`...), v.capabilities(slot.RevisionModern)...)
@@ -86,7 +93,7 @@ func (s *Session) discover(env *wire.Envelope) {
 	s.writeResult(env.ID(), result)
 }
 
-// listen is one open subscriptions/listen.
+// listen is one open subscriptions/listen. It does not change.
 type listen struct {
 	id      []byte // the request's, raw: also its subscriptionId, with the same JSON type
 	methods map[string]bool
@@ -105,11 +112,23 @@ func (l *listen) line(method string, params []byte) []byte {
 	return wire.AppendNotification(nil, 0, method, append(out, '}'))
 }
 
+// end is the result by which the server ends the subscription.
+func (l *listen) end() []byte {
+	return append(append([]byte(`{"resultType":"complete","_meta":{"`+subscriptionIDKey+`":`), l.id...), `}}`...)
+}
+
 // listen acknowledges a subscription at once: clients block on it while they connect.
 func (s *Session) listen(env *wire.Envelope) {
 	filter := wire.Member(env.Params(), "notifications")
 	if len(filter) == 0 || filter[0] != '{' {
 		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, "params.notifications is missing or not an object", wire.ErrorData{}))
+		return
+	}
+	s.mu.Lock()
+	full := len(s.listens) >= maxListens
+	s.mu.Unlock()
+	if full {
+		s.writeError(env.ID(), wire.NewError(wire.CodeInternal, fmt.Sprintf("%d subscriptions are open already", maxListens), wire.ErrorData{Executed: wire.ExecutedNo}))
 		return
 	}
 	l := &listen{id: clone(env.ID()), methods: make(map[string]bool), uris: make(map[string]bool)}
@@ -124,31 +143,29 @@ func (s *Session) listen(env *wire.Envelope) {
 			honoured[member] = true
 		}
 	}
-	v := s.modern.view.now.Load()
-	uris := []string{}
+	var asked []string
+	seen := make(map[string]bool)
 	wire.EachElement(wire.Member(filter, "resourceSubscriptions"), func(raw []byte) bool {
-		uri := string(wire.Unquote(raw))
-		if v.resource(uri) != nil {
-			l.uris[uri] = true
-			uris = append(uris, uri)
+		if uri := string(wire.Unquote(raw)); uri != "" && !seen[uri] {
+			seen[uri] = true
+			asked = append(asked, uri)
 		}
-		return true
+		return len(asked) < maxWanted
 	})
-	if len(uris) > 0 {
+	if uris := s.wantListened(asked); len(uris) > 0 {
 		honoured["resourceSubscriptions"] = uris
-	}
-	s.mu.Lock()
-	full := len(s.listens) >= maxListens
-	if !full {
-		s.listens[string(l.id)] = l
-	}
-	s.mu.Unlock()
-	if full {
-		s.writeError(env.ID(), wire.NewError(wire.CodeInternal, fmt.Sprintf("%d subscriptions are open already", maxListens), wire.ErrorData{Executed: wire.ExecutedNo}))
-		return
+		for _, uri := range uris {
+			l.uris[uri] = true
+		}
 	}
 	ack, _ := json.Marshal(map[string]any{"notifications": honoured}) // strings and booleans always marshal
 	s.write(func(dst []byte) []byte {
 		return append(dst, l.line("notifications/subscriptions/acknowledged", ack)...)
 	})
+	// Only now: nothing may be sent on it before the acknowledgement.
+	s.mu.Lock()
+	if !s.closed {
+		s.listens[string(l.id)] = l
+	}
+	s.mu.Unlock()
 }

@@ -3,36 +3,56 @@ package gateway
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
 
 	"github.com/sox-host/sox-host/host/internal/slot"
 )
 
-// hashSuffix is what a name that had to be changed ends in: "_" and 8 hex digits of its origin.
+// hashSuffix is the length of what a name that had to be changed ends in: "_" and 8 hex digits of its origin.
 const hashSuffix = 9
 
 // exposedNames gives every entry of one plugin the name a client sees, keyed by the plugin's own name.
 //
-// Exposed names are PLUGIN__NAME, of [A-Za-z0-9_-] only and at most limit characters: what every known
-// client accepts. A plugin's name has no underscore, so two plugins never meet in one name, and the result
-// depends on nothing but the plugin itself: it is the same on every start. Names are never split again;
-// routing goes by table.
-func exposedNames(plugin string, entries []slot.Entry, limit int) map[string]string {
+// Exposed names are PLUGIN__NAME, of [A-Za-z0-9_-] only and at most cfg.MaxNameLength characters: what every
+// known client accepts. A plugin's name has no underscore, so two plugins never meet in one name, and the
+// result depends on nothing but the plugin and its settings: it is the same on every start. Names are never
+// split again; routing goes by table. Without prefixes, names stay as they are.
+//
+// rename replaces the plugin's own name before that. A name that the plugin itself gives comes before one that
+// the settings make up.
+func exposedNames(cfg *Config, plugin string, entries []slot.Entry, rename map[string]string) map[string]string {
 	out := make(map[string]string, len(entries))
 	taken := make(map[string]bool, len(entries))
+	expose := func(own string) string {
+		if cfg.Prefixed {
+			return plugin + "__" + sanitize(own)
+		}
+		return own
+	}
+	fits := func(name string) bool { return !cfg.Prefixed || len(name) <= cfg.MaxNameLength }
 	var changed []string
 	for _, e := range entries { // names that stay as they are come first
-		name := plugin + "__" + e.Key
-		if len(name) <= limit && sanitize(e.Key) == e.Key {
-			out[e.Key], taken[name] = name, true
-		} else {
+		name := expose(e.Key)
+		if _, renamed := rename[e.Key]; renamed || !fits(name) || cfg.Prefixed && sanitize(e.Key) != e.Key {
 			changed = append(changed, e.Key)
+			continue
 		}
+		out[e.Key], taken[name] = name, true
 	}
 	for _, key := range changed {
-		name := plugin + "__" + sanitize(key)
-		if len(name) > limit || taken[name] {
-			sum := sha256.Sum256([]byte(plugin + "\x00" + key))
-			name = name[:min(len(name), limit-hashSuffix)] + "_" + hex.EncodeToString(sum[:4])
+		name := key
+		if to, ok := rename[key]; ok {
+			name = to
+		}
+		name = expose(name)
+		for n := 0; !fits(name) || taken[name]; n++ {
+			origin := plugin + "\x00" + key
+			if n > 0 { // a plugin that lists a name with just this hash
+				origin += "\x00" + strconv.Itoa(n)
+			}
+			sum := sha256.Sum256([]byte(origin))
+			limit := max(cfg.MaxNameLength-hashSuffix, 1)
+			name = name[:min(len(name), limit)] + "_" + hex.EncodeToString(sum[:4])
 		}
 		out[key], taken[name] = name, true
 	}

@@ -15,12 +15,14 @@ const (
 	progressHold = 50 * time.Millisecond
 	// maxHeldProgress bounds what one request may have waiting; the oldest go first.
 	maxHeldProgress = 64
+	// maxHeldBytes bounds what all requests of a client may have waiting, but for the last line: 4 MiB. What
+	// comes then is dropped.
+	maxHeldBytes = 4 << 20
 )
 
 // Progress implements slot.Owner.
 func (c *call) Progress(_ *slot.Request, env *wire.Envelope) {
-	line := c.progressLine(env)
-	if line == nil {
+	if c.s.gw.tooLong(len(env.Params())) {
 		return
 	}
 	c.progressMu.Lock()
@@ -28,10 +30,16 @@ func (c *call) Progress(_ *slot.Request, env *wire.Envelope) {
 	if c.over {
 		return
 	}
+	line := c.progressLine(env)
+	if line == nil || c.s.heldBytes.Load() > maxHeldBytes {
+		return
+	}
 	if len(c.held) == maxHeldProgress {
+		c.s.heldBytes.Add(-int64(len(c.held[0])))
 		c.held = append(c.held[:0], c.held[1:]...)
 	}
 	c.held = append(c.held, line)
+	c.s.heldBytes.Add(int64(len(line)))
 	if c.timer == nil {
 		c.timer = time.AfterFunc(progressHold, c.sendProgress)
 	}
@@ -64,11 +72,30 @@ func (c *call) sendProgress() {
 		return
 	}
 	for _, line := range c.held {
-		// TryAppend: a client that does not read gets no progress, and the lock is not held for it.
-		_, _ = c.s.out.Append(func(dst []byte) ([]byte, error) { return append(append(dst, line...), '\n'), nil })
+		// A client that does not read gets no progress, and the lock is not held for it.
+		c.s.offer(func(dst []byte) []byte { return append(dst, line...) })
+	}
+	c.dropHeldLocked()
+	c.s.flush()
+}
+
+// dropHeldLocked expects progressMu.
+func (c *call) dropHeldLocked() {
+	for _, line := range c.held {
+		c.s.heldBytes.Add(-int64(len(line)))
 	}
 	c.held = nil
-	c.s.flush()
+}
+
+// resumeProgress lets progress out again, for a request that goes on under another token. A request that had
+// none at first has none later.
+func (c *call) resumeProgress(token []byte) {
+	c.progressMu.Lock()
+	defer c.progressMu.Unlock()
+	c.over, c.token = false, nil
+	if isToken(token) && c.req.Token.Present() {
+		c.token = clone(token)
+	}
 }
 
 // endProgress drops what is held and lets nothing more out.
@@ -76,7 +103,7 @@ func (c *call) endProgress() {
 	c.progressMu.Lock()
 	defer c.progressMu.Unlock()
 	c.over = true
-	c.held = nil
+	c.dropHeldLocked()
 	if c.timer != nil {
 		c.timer.Stop()
 		c.timer = nil

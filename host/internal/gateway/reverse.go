@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -11,10 +12,12 @@ import (
 // maxReverse bounds what plugins may ask of one client at the same time: 256.
 const maxReverse = 256
 
-// reverseCall is a request of a plugin that the client has not answered yet.
+// reverseCall is a request to the client that it has not answered yet.
 type reverseCall struct {
-	reply slot.Replier
-	from  slot.Origin
+	plugin     string
+	generation uint64 // 0: on behalf of a result that asked for input
+	rawID      string // the plugin's
+	answer     func(result, errObj []byte)
 }
 
 // clientMethods are what a plugin may ask of a client, and the capability that the client must have
@@ -25,46 +28,80 @@ var clientMethods = map[string]string{
 	"elicitation/create":     "elicitation",
 }
 
-// PluginRequest implements slot.Peer: the request goes to the client under an id of ours, and the answer
-// back to the generation that asked.
-func (s *Session) PluginRequest(from slot.Origin, env *wire.Envelope, reply slot.Replier) {
-	refuse := func(code wire.Code, format string, args ...any) {
-		obj, _ := json.Marshal(wire.Errorf(code, format, args...)) // a number and a string always marshal
-		reply.Answer(nil, obj)
-	}
-	method := string(env.Method())
+// cannotAsk says why a client of an era cannot be asked something; nil if it can.
+func cannotAsk(e *era, method string) *wire.Error {
 	capability, known := clientMethods[method]
 	switch {
-	case from.Session.Revision == "" || from.Session.Modern():
-		refuse(wire.CodeMethodNotFound, "the client's protocol has no requests from servers")
-		return
 	case !known:
-		refuse(wire.CodeMethodNotFound, "a client has no method %q", method)
-		return
-	case wire.IsNull(wire.Member(from.Session.Capabilities, capability)):
-		refuse(wire.CodeMethodNotFound, "the client did not declare the capability %q", capability)
-		return
+		return wire.Errorf(wire.CodeMethodNotFound, "a client has no method %q", clip(method))
+	case wire.IsNull(wire.Member(e.up.Capabilities, capability)):
+		return wire.Errorf(wire.CodeMethodNotFound, "the client did not declare the capability %q", capability)
 	}
-	s.mu.Lock()
-	full := s.closed || len(s.reverse) >= maxReverse
-	var id uint64
-	if !full {
-		s.lastReverse++
-		id = s.lastReverse
-		s.reverse[id] = &reverseCall{reply: reply, from: from}
-	}
-	s.mu.Unlock()
-	if full {
-		refuse(wire.CodeBusy, "the client has %d requests to answer already", maxReverse)
-		return
-	}
-	params := oneLine(env.Params())
-	s.write(func(dst []byte) []byte {
-		return wire.AppendRequest(dst, wire.Head{ID: id}, method, params)
-	})
+	return nil
 }
 
-// response passes the client's answer to the plugin that asked.
+// PluginRequest implements slot.Peer. What a plugin asks goes to a legacy client as a request under an id of
+// ours, and the answer back to the generation that asked; a modern client is asked by the answer to one of
+// its own requests.
+func (s *Session) PluginRequest(from slot.Origin, env *wire.Envelope, reply slot.Replier) {
+	refuse := func(e *wire.Error) {
+		obj, _ := json.Marshal(e) // a number and strings always marshal
+		reply.Answer(nil, obj)
+	}
+	method, e := string(env.Method()), s.eraOf(from.Session)
+	if e == nil || e.up.Revision == "" {
+		refuse(wire.Errorf(wire.CodeMethodNotFound, "the client's protocol has no requests from servers"))
+		return
+	}
+	if refusal := cannotAsk(e, method); refusal != nil {
+		refuse(refusal)
+		return
+	}
+	if s.gw.tooLong(len(env.Params())) {
+		refuse(wire.Errorf(wire.CodeInvalidRequest, "the request is too long to be sent to the client"))
+		return
+	}
+	params := oneLine(s.gw.attribute(from.Plugin, method, env.Params()))
+	if e.up.Modern() {
+		if refusal := s.suspend(e, from, method, clone(params), reply); refusal != nil {
+			refuse(refusal)
+		}
+		return
+	}
+	refusal := s.ask(method, params, &reverseCall{
+		plugin: from.Plugin, generation: from.Generation, rawID: string(env.ID()),
+		answer: func(result, errObj []byte) { reply.Answer(clone(result), cloneOrNil(errObj)) },
+	})
+	if refusal != nil {
+		refuse(refusal)
+	}
+}
+
+// ask sends a request to the client. r.answer is called once, on the client's reader, unless the request is
+// withdrawn.
+func (s *Session) ask(method string, params []byte, r *reverseCall) *wire.Error {
+	s.mu.Lock()
+	full := s.closed || len(s.reverse) >= maxReverse
+	if !full {
+		s.askLocked(r)
+	}
+	id := s.lastReverse
+	s.mu.Unlock()
+	if full {
+		return wire.Errorf(wire.CodeBusy, "the client has %d requests to answer already", maxReverse)
+	}
+	s.write(func(dst []byte) []byte { return wire.AppendRequest(dst, wire.Head{ID: id}, method, params) })
+	return nil
+}
+
+// askLocked enters a request to the client and returns its id.
+func (s *Session) askLocked(r *reverseCall) uint64 {
+	s.lastReverse++
+	s.reverse[s.lastReverse] = r
+	return s.lastReverse
+}
+
+// response passes the client's answer to whoever asked.
 func (s *Session) response(env *wire.Envelope) {
 	id, ok := wire.ParseUint(env.ID())
 	s.mu.Lock()
@@ -77,7 +114,7 @@ func (s *Session) response(env *wire.Envelope) {
 		s.log.Warn("ignored an answer to a request that was not asked, or has been answered")
 		return
 	}
-	r.reply.Answer(clone(env.Result()), cloneOrNil(env.Error()))
+	r.answer(env.Result(), env.Error())
 }
 
 func cloneOrNil(b []byte) []byte {
@@ -87,78 +124,162 @@ func cloneOrNil(b []byte) []byte {
 	return clone(b)
 }
 
+// withdraw tells the client that requests are not wanted any more which match picks.
+func (s *Session) withdraw(reason string, match func(id uint64, r *reverseCall) bool) {
+	var ids []uint64
+	s.mu.Lock()
+	for id, r := range s.reverse {
+		if match(id, r) {
+			ids = append(ids, id)
+			delete(s.reverse, id)
+		}
+	}
+	s.mu.Unlock()
+	slices.Sort(ids)
+	for _, id := range ids {
+		params := append(wire.AppendUint([]byte(`{"requestId":`), id), `,"reason":`...)
+		params = append(wire.AppendQuote(params, reason), '}')
+		s.offer(func(dst []byte) []byte { return wire.AppendNotification(dst, 0, "notifications/cancelled", params) })
+	}
+}
+
+// generationEnded withdraws what a generation that has ended asked of the client.
+func (s *Session) generationEnded(sl *slot.Slot, generation uint64) {
+	s.withdraw("the plugin that asked has ended", func(_ uint64, r *reverseCall) bool {
+		return r.plugin == sl.Name() && r.generation == generation
+	})
+	s.dropQuestions(sl, generation)
+}
+
+// attribute says in a request to the client which plugin asks: in _meta, and for the person who is to answer in
+// the message, if there are several plugins.
+func (g *Gateway) attribute(plugin, method string, params []byte) []byte {
+	const key = `"sox/plugin":`
+	name := wire.AppendQuote(nil, plugin)
+	if len(params) == 0 || params[0] != '{' {
+		return append(append([]byte(`{"_meta":{`+key), name...), `}}`...)
+	}
+	var edits []wire.Edit
+	switch meta := wire.MemberSpan(params, "_meta"); {
+	case !meta.Present():
+		text := append(append([]byte(`"_meta":{`+key), name...), '}')
+		if !emptyObject(params) {
+			text = append(text, ',')
+		}
+		edits = append(edits, wire.Edit{Span: wire.Span{Start: 1, End: 1}, Text: text})
+	case params[meta.Start] != '{':
+		edits = append(edits, wire.Edit{Span: meta, Text: append(append([]byte(`{`+key), name...), '}')})
+	default:
+		old := params[meta.Start:meta.End]
+		if said := wire.MemberSpan(old, "sox/plugin"); said.Present() { // ours decides
+			edits = append(edits, wire.Edit{Span: wire.Span{Start: meta.Start + said.Start, End: meta.Start + said.End}, Text: name})
+			break
+		}
+		text := append([]byte(key), name...)
+		if !emptyObject(old) {
+			text = append(text, ',')
+		}
+		edits = append(edits, wire.Edit{Span: wire.Span{Start: meta.Start + 1, End: meta.Start + 1}, Text: text})
+	}
+	if method == "elicitation/create" && len(g.Slots()) > 1 {
+		span := wire.MemberSpan(params, "message")
+		if span.Present() && params[span.Start] == '"' {
+			prefix := wire.AppendQuote(nil, "["+plugin+"] ")
+			edits = append(edits, wire.Edit{Span: wire.Span{Start: span.Start, End: span.Start + 1}, Text: prefix[:len(prefix)-1]})
+		}
+	}
+	slices.SortFunc(edits, func(a, b wire.Edit) int { return a.Start - b.Start })
+	return wire.AppendEdited(nil, params, wire.Span{End: len(params)}, edits...)
+}
+
+// emptyObject reports an object without members.
+func emptyObject(raw []byte) bool {
+	empty := true
+	wire.EachMember(raw, func([]byte, wire.Span) bool { empty = false; return false })
+	return empty
+}
+
 // PluginNotification implements slot.Peer.
 func (s *Session) PluginNotification(from slot.Origin, env *wire.Envelope) {
+	e := s.eraOf(from.Session)
+	if e == nil { // the session is being opened or closed
+		return
+	}
 	switch method := string(env.Method()); method {
 	case listChanged[0], listChanged[1], listChanged[2]:
 		// The lists are fetched again; the client hears of it only if they differ.
-		for _, sl := range s.gw.Slots() {
-			if sl.Name() == from.Plugin {
-				sl.Relist(from.Session)
-			}
+		if sl := s.gw.slot(from.Plugin); sl != nil {
+			sl.Relist(from.Session)
 		}
 	case "notifications/resources/updated":
 		s.resourceUpdated(from, env)
 	case "notifications/message":
-		if !from.Session.Modern() && from.Session.Revision != "" {
-			s.logMessage(from, env)
-		}
+		s.logMessage(e, from, env)
+	case "notifications/cancelled":
+		id := string(env.RequestID())
+		s.withdraw("the plugin does not need the answer any more", func(_ uint64, r *reverseCall) bool {
+			return r.plugin == from.Plugin && r.generation == from.Generation && r.rawID == id
+		})
 	case "notifications/elicitation/complete":
-		if !from.Session.Modern() && from.Session.Revision != "" {
+		if !e.up.Modern() && e.up.Revision != "" {
 			s.pass(env)
 		}
 	default:
-		if !wire.IsMCPMethod(method) && from.Session.Revision == "" {
+		if !wire.IsMCPMethod(method) && e.up.Revision == "" {
 			s.pass(env)
 			return
 		}
-		s.log.Debug("ignored a notification of a plugin", "plugin", from.Plugin, "method", method)
+		s.log.Debug("ignored a notification of a plugin", "plugin", from.Plugin, "method", clip(method))
 	}
 }
 
 // pass sends a notification on as it is, unless the client does not read.
 func (s *Session) pass(env *wire.Envelope) {
 	method, params := string(env.Method()), oneLine(env.Params())
-	_, _ = s.out.Append(func(dst []byte) ([]byte, error) { // a full backlog drops it
-		return append(wire.AppendNotification(dst, 0, method, params), '\n'), nil
-	})
+	if !s.gw.tooLong(len(method) + len(params)) {
+		s.offer(func(dst []byte) []byte { return wire.AppendNotification(dst, 0, method, params) })
+	}
 }
 
-// logMessage passes a log message on with the plugin's name in front of its logger.
-func (s *Session) logMessage(from slot.Origin, env *wire.Envelope) {
+// logMessage passes a log message on with the plugin's name in front of its logger: to a legacy client if its
+// level is not below what the client has set, to a modern one while a request to that plugin is open that
+// asked for such messages.
+func (s *Session) logMessage(e *era, from slot.Origin, env *wire.Envelope) {
 	params := env.Params()
-	logger := wire.MemberSpan(params, "logger")
+	level := slices.Index(logLevels, string(wire.Unquote(wire.Member(params, "level"))))
+	if level < 0 || s.gw.tooLong(len(params)) || !s.wantsLog(e, from.Plugin, level) {
+		return
+	}
 	name := from.Plugin
-	if logger.Present() {
-		name += "/" + string(wire.Unquote(params[logger.Start:logger.End]))
+	if logger := wire.MemberSpan(params, "logger"); logger.Present() {
+		if own := string(wire.Unquote(params[logger.Start:logger.End])); own != "" {
+			name += "/" + own
+		}
 		params = wire.AppendEdited(nil, params, wire.Span{End: len(params)}, wire.Edit{Span: logger, Text: wire.AppendQuote(nil, name)})
-	} else if len(params) > 1 && params[0] == '{' {
+	} else { // it has a member, its level
 		params = append(fmt.Appendf(nil, `{"logger":%s,`, wire.AppendQuote(nil, name)), params[1:]...)
 	}
 	params = oneLine(params)
-	_, _ = s.out.Append(func(dst []byte) ([]byte, error) { // a full backlog drops it
-		return append(wire.AppendNotification(dst, 0, "notifications/message", params), '\n'), nil
-	})
+	s.offer(func(dst []byte) []byte { return wire.AppendNotification(dst, 0, "notifications/message", params) })
 }
 
-// resourceUpdated passes an update on: to a legacy client as it is, to a modern one on each subscription
-// that holds the uri.
-func (s *Session) resourceUpdated(from slot.Origin, env *wire.Envelope) {
-	if !from.Session.Modern() {
-		s.pass(env)
-		return
+func (s *Session) wantsLog(e *era, plugin string, level int) bool {
+	switch {
+	case e.up.Revision == "":
+		return false
+	case !e.up.Modern():
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return level >= s.level
+	case s.logCalls.Load() == 0:
+		return false
 	}
-	uri := string(wire.Unquote(wire.Member(env.Params(), "uri")))
-	params := append(append([]byte(`{"uri":`), wire.AppendQuote(nil, uri)...), '}')
-	var lines [][]byte
 	s.mu.Lock()
-	for _, l := range s.listens {
-		if l.uris[uri] {
-			lines = append(lines, l.line("notifications/resources/updated", params))
+	defer s.mu.Unlock()
+	for _, c := range s.inFlight {
+		if c.era == e && c.level > 0 && level >= c.level-1 && c.target.Name() == plugin {
+			return true
 		}
 	}
-	s.mu.Unlock()
-	for _, line := range lines {
-		s.write(func(dst []byte) []byte { return append(dst, line...) })
-	}
+	return false
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -15,12 +16,15 @@ import (
 
 // request decides which era a request belongs to and answers or routes it.
 func (s *Session) request(env *wire.Envelope) {
-	if s.isOpen(env.ID()) {
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidRequest, "a request with this id is still open; ids must not be reused before the answer", wire.ErrorData{Detail: "duplicate id"}))
+	s.mu.Lock()
+	open := s.openLocked(env.ID())
+	s.mu.Unlock()
+	if open {
+		s.writeError(env.ID(), duplicateID())
 		return
 	}
 	if target := s.plainRoute(env); target != nil {
-		s.send(s.plain, target, env, slot.Once, "", nil)
+		s.send(s.plain, target, false, env, routed{})
 		return
 	}
 	method := methodName(env.Method())
@@ -44,19 +48,9 @@ func methodName(method []byte) string {
 	return string(method)
 }
 
-// isOpen reports whether an id is in use.
-func (s *Session) isOpen(id []byte) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.inFlight[string(id)] != nil || s.listens[string(id)] != nil {
-		return true
-	}
-	for _, p := range s.parked {
-		if string(p.id) == string(id) {
-			return true
-		}
-	}
-	return false
+// openLocked reports whether an id is in use.
+func (s *Session) openLocked(id []byte) bool {
+	return s.inFlight[string(id)] != nil || s.listens[string(id)] != nil || s.parked[string(id)] != nil
 }
 
 // maxRoutes bounds the methods whose way is remembered: 256. A client that asks for more pays the search.
@@ -75,43 +69,46 @@ func (s *Session) plainRoute(env *wire.Envelope) *slot.Slot {
 	return s.routes[string(env.Method())]
 }
 
-// plainRequest routes a method outside MCP to the first plugin that declares it. Plugins that have not said
-// yet what they serve are started and waited for.
-func (s *Session) plainRequest(method string, env *wire.Envelope) {
+// openPlain makes the session for methods outside MCP, on the client's reader.
+func (s *Session) openPlain() {
 	if s.plain == nil {
 		e := s.open(&slot.Session{})
 		s.mu.Lock()
 		s.plain = e
 		s.mu.Unlock()
 	}
+}
+
+// plainRequest routes a method outside MCP to the first plugin that declares it. Plugins that have not said
+// yet what they serve are started and waited for.
+func (s *Session) plainRequest(method string, env *wire.Envelope) {
+	s.openPlain()
 	if target, _ := s.methodOwner(method); target != nil {
-		if len(s.routes) < maxRoutes {
+		if len(s.routes) < maxRoutes && len(method) <= maxMatchedURI {
 			s.routes[method] = target // of routesAt, or of what came since: then it is looked up once more
 		}
-		s.send(s.plain, target, env, slot.Once, "", nil)
+		s.send(s.plain, target, false, env, routed{})
 		return
 	}
-	s.whenKnown(env, func(env *wire.Envelope, final bool) bool {
+	s.whenKnown(env, false, func(env *wire.Envelope, final bool) func() {
 		target, arriving := s.methodOwner(method)
-		if target == nil && arriving && !final {
-			return false
+		switch {
+		case target != nil:
+			return func() { s.send(s.plain, target, false, env, routed{}) }
+		case arriving && !final:
+			return nil
+		case arriving:
+			return func() { s.stillStarting(env.ID(), method) }
 		}
-		if target == nil && arriving {
-			s.stillStarting(env.ID(), method)
-			return true
+		return func() {
+			s.writeError(env.ID(), wire.NewError(wire.CodeMethodNotFound, fmt.Sprintf("no plugin serves the method %q", clip(method)), wire.ErrorData{Detail: s.methods()}))
 		}
-		if target == nil {
-			s.writeError(env.ID(), wire.NewError(wire.CodeMethodNotFound, fmt.Sprintf("no plugin serves the method %q", method), wire.ErrorData{Detail: strings.Join(s.methods(), ", ")}))
-			return true
-		}
-		s.send(s.plain, target, env, slot.Once, "", nil)
-		return true
 	})
 }
 
 // stillStarting answers a request for something that no plugin has said to have, while some have not spoken.
 func (s *Session) stillStarting(id []byte, what string) {
-	s.writeError(id, wire.NewError(wire.CodeUnavailable, fmt.Sprintf("no running plugin has %q, and some are still starting", what), wire.ErrorData{RetryAfterMS: 1000}))
+	s.writeError(id, wire.NewError(wire.CodeUnavailable, fmt.Sprintf("no running plugin has %q, and some are still starting", clip(what)), wire.ErrorData{RetryAfterMS: 1000}))
 }
 
 // methodOwner returns the slot that serves a method, or whether one may still turn up.
@@ -131,15 +128,26 @@ func (s *Session) methodOwner(method string) (owner *slot.Slot, arriving bool) {
 	return nil, arriving
 }
 
+// maxNamed bounds how many names an error lists: 64.
+const maxNamed = 64
+
 // methods lists what plugins declare, for an error that helps.
-func (s *Session) methods() []string {
-	out := []string{}
+func (s *Session) methods() string {
+	var out []string
 	for _, sl := range s.gw.Slots() {
 		if f := sl.Facts(); f != nil {
 			out = append(out, f.Methods...)
 		}
 	}
-	return out
+	return enumerate(out)
+}
+
+// enumerate joins names, as many as help.
+func enumerate(names []string) string {
+	if len(names) <= maxNamed {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
 }
 
 // route sends an MCP request that a plugin has to answer.
@@ -149,12 +157,12 @@ func (s *Session) route(e *era, method string, env *wire.Envelope) {
 		s.routeNamed(e, env, schema.Tools)
 	case "prompts/get":
 		s.routeNamed(e, env, schema.Prompts)
-	case "resources/read", "resources/subscribe", "resources/unsubscribe":
+	case "resources/read":
 		s.routeURI(e, env, string(wire.Unquote(env.URI())))
 	case "completion/complete":
 		s.routeCompletion(e, env)
 	default:
-		s.writeError(env.ID(), wire.NewError(wire.CodeMethodNotFound, fmt.Sprintf("method not found: %q", method), wire.ErrorData{}))
+		s.writeError(env.ID(), wire.NewError(wire.CodeMethodNotFound, fmt.Sprintf("method not found: %q", clip(method)), wire.ErrorData{}))
 	}
 }
 
@@ -165,7 +173,7 @@ func (s *Session) routeNamed(e *era, env *wire.Envelope, kind schema.Kind) {
 		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, `params.name is missing or not a string`, wire.ErrorData{}))
 		return
 	}
-	if t, ok := e.view.now.Load().named(kind)[string(name)]; ok {
+	if t, ok := e.view.now.Load().named(kind, name); ok {
 		s.sendNamed(e, env, kind, t)
 		return
 	}
@@ -174,147 +182,174 @@ func (s *Session) routeNamed(e *era, env *wire.Envelope, kind schema.Kind) {
 
 // awaitNamed routes a name that is not in the lists, or not yet.
 func (s *Session) awaitNamed(e *era, env *wire.Envelope, kind schema.Kind, name string) {
-	s.whenKnown(env, func(env *wire.Envelope, final bool) bool {
+	s.whenKnown(env, false, func(env *wire.Envelope, final bool) func() {
 		v := e.view.now.Load()
-		t, ok := v.named(kind)[name]
-		switch {
-		case ok:
-			s.sendNamed(e, env, kind, t)
-		case v.arriving && !final:
-			return false
-		case v.arriving:
-			s.stillStarting(env.ID(), name)
-		default:
-			s.unknownName(e, env.ID(), kind, name)
+		t, ok := v.named(kind, []byte(name))
+		if ok {
+			return func() { s.sendNamed(e, env, kind, t) }
 		}
-		return true
+		owner := s.gw.namedOwner(name)
+		arriving := v.arriving
+		if owner != nil { // only what that one plugin says can matter
+			arriving = v.part(owner) == nil && s.arriving(e, owner)
+		}
+		switch {
+		case arriving && !final:
+			return nil
+		case arriving:
+			return func() { s.stillStarting(env.ID(), name) }
+		}
+		return func() { s.unknownName(e, env.ID(), kind, name, owner) }
 	})
 }
 
-// named returns the table of one kind of named entries.
-func (v *view) named(kind schema.Kind) map[string]target {
-	if kind == schema.Prompts {
-		return v.prompts
+// arriving reports that a plugin's lists are on their way.
+func (s *Session) arriving(e *era, sl *slot.Slot) bool {
+	return sl.Arriving(e.session(needsBridge(sl, e.up.Revision)).Profile())
+}
+
+// namedOwner returns the plugin that a name unknown to the view seems to belong to, by its prefix.
+func (g *Gateway) namedOwner(name string) *slot.Slot {
+	slots := g.Slots()
+	if !g.cfg.Prefixed && len(slots) == 1 {
+		return slots[0]
 	}
-	return v.tools
+	for _, sl := range slots {
+		if strings.HasPrefix(name, sl.Name()+"__") {
+			return sl
+		}
+	}
+	return nil
 }
 
 func (s *Session) sendNamed(e *era, env *wire.Envelope, kind schema.Kind, t target) {
-	class, tool := slot.Read, ""
+	var room [2]wire.Edit
+	r := routed{class: slot.Read, edits: room[:0]}
 	if kind == schema.Tools {
-		class, tool = slot.Once, t.entry.Key
+		r.class, r.tool = slot.Once, t.entry.Key
 		if t.entry.Replayable {
-			class = slot.Idempotent
+			r.class = slot.Idempotent
 		}
-		if s.gw.cfg.ReadOnly && !t.entry.ReadOnly {
-			s.writeError(env.ID(), wire.NewError(wire.CodeReadOnly, fmt.Sprintf("the host is locked read-only and tool %q is not annotated readOnlyHint", t.entry.Key), wire.ErrorData{Plugin: t.slot.Name()}))
+		if (s.gw.cfg.ReadOnly || t.readOnly()) && !t.entry.ReadOnly {
+			locked := "the host is locked read-only"
+			if !s.gw.cfg.ReadOnly {
+				locked = "plugin " + t.slot.Name() + " is locked read-only"
+			}
+			s.writeError(env.ID(), wire.NewError(wire.CodeReadOnly, fmt.Sprintf("%s and tool %q is not annotated readOnlyHint", locked, clip(t.entry.Key)), wire.ErrorData{Plugin: t.slot.Name()}))
 			return
 		}
+		if s.gw.cfg.Context != nil {
+			r.edits = append(r.edits, contextEdit(env, s.gw.cfg.Context))
+		}
 	}
-	var room [2]wire.Edit
-	edits := room[:0]
-	if s.gw.cfg.Prefixed {
-		edits = append(edits, wire.Edit{Span: env.NameSpan(), Text: t.quoted})
+	if !bytes.Equal(env.Name(), t.quoted) {
+		r.edits = append(r.edits, wire.Edit{Span: env.NameSpan(), Text: t.quoted})
 	}
-	if kind == schema.Tools && s.gw.cfg.Context != nil {
-		edits = append(edits, contextEdit(env, s.gw.cfg.Context))
-	}
-	s.send(e, t.slot, env, class, tool, edits)
+	s.send(e, t.slot, t.bridged, env, r)
 }
 
 // unknownName answers a call of a name that is not in the lists. A tool of a known plugin, perhaps one that
 // an upgrade removed, gets a result that a model can act on.
-func (s *Session) unknownName(e *era, id []byte, kind schema.Kind, name string) {
-	v := e.view.now.Load()
-	owner := v.owner(s.gw.Slots(), name)
-	if kind != schema.Tools || owner == nil {
-		s.writeError(id, wire.NewError(wire.CodeInvalidParams, fmt.Sprintf("unknown %s %q", strings.TrimSuffix(kind.String(), "s"), name), wire.ErrorData{}))
+func (s *Session) unknownName(e *era, id []byte, kind schema.Kind, name string, owner *slot.Slot) {
+	if owner == nil {
+		s.writeError(id, wire.NewError(wire.CodeInvalidParams, fmt.Sprintf("unknown %s %q", strings.TrimSuffix(kind.String(), "s"), clip(name)), wire.ErrorData{}))
 		return
 	}
-	if fault := owner.Fault(); fault != "" && len(v.toolNames(owner)) == 0 {
-		s.writeError(id, wire.NewError(wire.CodeUnavailable, fmt.Sprintf("plugin %s is not available: %s", owner.Name(), fault), wire.ErrorData{Plugin: owner.Name(), Version: owner.Version(), Detail: fault, RetryAfterMS: 1000}))
+	part := e.view.now.Load().part(owner)
+	if part == nil {
+		detail := owner.Fault()
+		if detail == "" {
+			detail = "it has not said what it serves"
+		}
+		s.writeError(id, wire.NewError(wire.CodeUnavailable, fmt.Sprintf("plugin %s is not available: %s", owner.Name(), detail), wire.ErrorData{Plugin: owner.Name(), Version: owner.Version(), Detail: detail, RetryAfterMS: 1000}))
 		return
 	}
-	text := fmt.Sprintf("There is no tool %q in plugin %s %s. Its tools now: %s.", name, owner.Name(), owner.Version(), strings.Join(v.toolNames(owner), ", "))
+	if kind != schema.Tools {
+		s.writeError(id, wire.NewError(wire.CodeInvalidParams, fmt.Sprintf("unknown prompt %q", clip(name)), wire.ErrorData{Plugin: owner.Name(), Version: owner.Version()}))
+		return
+	}
+	text := fmt.Sprintf("There is no tool %q in plugin %s %s. Its tools now: %s.", clip(name), owner.Name(), owner.Version(), enumerate(part.toolNames()))
+	s.writeResult(id, s.failedTool(e, text))
+}
+
+// failedTool is the result of a tools/call that failed here.
+func (s *Session) failedTool(e *era, text string) []byte {
 	result := append([]byte(`{"content":[{"type":"text","text":`), wire.AppendQuote(nil, text)...)
 	result = append(result, `}],"isError":true`...)
 	if e.up.Modern() {
 		result = append(result, `,"resultType":"complete","_meta":{"`+serverInfoKey+`":`...)
 		result = append(append(result, s.gw.serverInfo()...), '}')
 	}
-	s.writeResult(id, append(result, '}'))
+	return append(result, '}')
 }
 
-// routeURI routes by the owner of a resource.
-func (s *Session) routeURI(e *era, env *wire.Envelope, uri string) {
-	if uri == "" {
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, `params.uri is missing or not a string`, wire.ErrorData{}))
+// routeCompletion routes by the reference that is being completed. A plugin without completions completes
+// nothing.
+func (s *Session) routeCompletion(e *era, env *wire.Envelope) {
+	ref := wire.Member(env.Params(), "ref")
+	uri := string(wire.Unquote(wire.Member(ref, "uri")))
+	name := string(wire.Unquote(wire.Member(ref, "name")))
+	if uri == "" && name == "" {
+		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, "params.ref has neither a uri nor a name", wire.ErrorData{}))
 		return
 	}
-	s.whenKnown(env, func(env *wire.Envelope, final bool) bool {
+	s.whenKnown(env, false, func(env *wire.Envelope, final bool) func() {
 		v := e.view.now.Load()
-		target := v.resource(uri)
-		if target == nil && v.arriving && !final {
-			return false
-		}
-		if target == nil {
-			code := wire.CodeResourceNotFound
-			if e.up.Modern() { // MCP 2026-07-28 moved it to -32602
-				code = wire.CodeInvalidParams
+		var owner *part
+		var r routed
+		if uri != "" {
+			owner = v.resource(uri)
+		} else if t, ok := v.named(schema.Prompts, []byte(name)); ok {
+			owner = t.part
+			if t.entry.Key != name {
+				// The name stands two levels down; its place is the ref's plus its own.
+				ref := wire.MemberSpan(env.Params(), "ref")
+				in := wire.MemberSpan(env.Params()[ref.Start:ref.End], "name")
+				start := env.ParamsSpan().Start + ref.Start
+				r.edits = []wire.Edit{{Span: wire.Span{Start: start + in.Start, End: start + in.End}, Text: wire.AppendQuote(nil, t.entry.Key)}}
 			}
-			data, _ := json.Marshal(map[string]string{"uri": uri})
-			s.writeError(env.ID(), &wire.Error{Code: code, Message: fmt.Sprintf("no plugin has a resource %q", uri), Data: data})
-			return true
 		}
-		s.send(e, target, env, slot.Read, "", nil)
-		return true
+		switch {
+		case owner == nil && v.arriving && !final:
+			return nil
+		case owner == nil:
+			return func() {
+				s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, "params.ref names no known prompt or resource", wire.ErrorData{}))
+			}
+		case !owner.completions:
+			return func() {
+				result := `{"completion":{"values":[]}}`
+				if e.up.Modern() {
+					result = `{"resultType":"complete","completion":{"values":[]}}`
+				}
+				s.writeResult(env.ID(), []byte(result))
+			}
+		}
+		r.class = slot.Read
+		return func() { s.send(e, owner.slot, owner.bridged, env, r) }
 	})
 }
 
-// routeCompletion routes by the reference that is being completed.
-func (s *Session) routeCompletion(e *era, env *wire.Envelope) {
-	v := e.view.now.Load()
-	ref := wire.Member(env.Params(), "ref")
-	if uri := string(wire.Unquote(wire.Member(ref, "uri"))); uri != "" {
-		target := v.resource(uri)
-		for _, t := range v.templates {
-			if t.match.Raw() == uri {
-				target = t.slot
-			}
-		}
-		if target != nil {
-			s.send(e, target, env, slot.Read, "", nil)
-			return
-		}
-	}
-	name := string(wire.Unquote(wire.Member(ref, "name")))
-	t, ok := v.prompts[name]
-	if !ok {
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, "params.ref names no known prompt or resource", wire.ErrorData{}))
-		return
-	}
-	var edits []wire.Edit
-	if s.gw.cfg.Prefixed {
-		// The name stands two levels down; its place is the ref's plus its own.
-		at := wire.MemberSpan(env.Params(), "ref")
-		in := wire.MemberSpan(ref, "name")
-		start := env.ParamsSpan().Start + at.Start
-		edits = append(edits, wire.Edit{Span: wire.Span{Start: start + in.Start, End: start + in.End}, Text: wire.AppendQuote(nil, t.entry.Key)})
-	}
-	s.send(e, t.slot, env, slot.Read, "", edits)
+// routed is what routing has found out about a request.
+type routed struct {
+	class  slot.Class
+	tool   string
+	edits  []wire.Edit // of params, not overlapping
+	others []*part
+	uri    string
 }
 
-// send dispatches a request with edited params. The edits must not overlap.
-func (s *Session) send(e *era, target *slot.Slot, env *wire.Envelope, class slot.Class, tool string, edits []wire.Edit) {
-	c := &call{s: s, era: e, target: target}
+// send dispatches a request with edited params.
+func (s *Session) send(e *era, target *slot.Slot, bridged bool, env *wire.Envelope, r routed) {
+	c := &call{s: s, era: e, target: target, bridged: bridged, others: r.others, uri: r.uri}
 	c.id = append(c.short[:0], env.ID()...)
 	if planted.Fault == planted.IDFloat {
 		c.id = planted.Float(c.id)
 	}
-	c.req.Owner, c.req.Session, c.req.Class, c.req.Tool = c, e.up, class, tool
+	c.req.Owner, c.req.Session, c.req.Class, c.req.Tool = c, e.session(bridged), r.class, r.tool
 	method, span := env.RawMethod(), env.ParamsSpan()
 	room := len(method) + span.End - span.Start
-	for _, edit := range edits {
+	for _, edit := range r.edits {
 		room += len(edit.Text)
 	}
 	c.buf = newBuffer(room)
@@ -324,6 +359,7 @@ func (s *Session) send(e *era, target *slot.Slot, env *wire.Envelope, class slot
 		c.req.Deadline, c.req.Timed = time.Now().Add(time.Duration(min(ms, uint64(time.Hour/time.Millisecond)*24))*time.Millisecond), true
 	}
 	if span.Present() {
+		edits := r.edits
 		slices.SortFunc(edits, func(a, b wire.Edit) int { return a.Start - b.Start }) // members come in any order
 		c.buf.b = wire.AppendEdited(c.buf.b, env.Raw, span, edits...)
 		c.req.Params = c.buf.b[len(method):]
@@ -338,28 +374,54 @@ func (s *Session) send(e *era, target *slot.Slot, env *wire.Envelope, class slot
 			c.req.Token = wire.Span{Start: token.Start + shift, End: token.End + shift}
 		}
 	}
-	if s.admit(c) {
-		s.touch(target.Dispatch(&c.req))
+	if raw := env.MetaLogLevel(); raw != nil && e.up.Modern() {
+		c.level = 1 + slices.Index(logLevels, string(wire.Unquote(raw)))
+		if bridged && c.level > 0 {
+			target.SetLogLevel(e.over, clone(raw))
+		}
 	}
+	if bridged {
+		c.translate()
+	}
+	if !s.admit(c) {
+		return
+	}
+	conn := target.Dispatch(&c.req)
+	if env == &s.env { // the client's reader, which flushes when no further line is at hand
+		s.touch(conn)
+		return
+	}
+	flushConn(conn)
 }
 
 // contextEdit puts the client context into params._meta.
 func contextEdit(env *wire.Envelope, context []byte) wire.Edit {
 	const key = `"sox/client_context":`
-	meta := env.MetaSpan()
-	if !meta.Present() || env.Meta()[0] != '{' {
+	span, meta := env.MetaSpan(), env.Meta()
+	if !span.Present() {
 		at := env.ParamsSpan().Start + 1
 		return wire.Edit{Span: wire.Span{Start: at, End: at}, Text: fmt.Appendf(nil, `"_meta":{%s%s},`, key, context)}
 	}
-	if old := wire.MemberSpan(env.Meta(), "sox/client_context"); old.Present() { // ours decides
-		return wire.Edit{Span: wire.Span{Start: meta.Start + old.Start, End: meta.Start + old.End}, Text: context}
+	if meta[0] != '{' {
+		return wire.Edit{Span: span, Text: fmt.Appendf(nil, `{%s%s}`, key, context)}
 	}
-	at := meta.Start + 1
+	if old := wire.MemberSpan(meta, "sox/client_context"); old.Present() { // ours decides
+		return wire.Edit{Span: wire.Span{Start: span.Start + old.Start, End: span.Start + old.End}, Text: context}
+	}
+	at := span.Start + 1
 	comma := ","
-	if len(strings.TrimSpace(string(env.Meta()))) == 2 || strings.TrimSpace(string(env.Meta()[1:len(env.Meta())-1])) == "" {
+	if len(bytes.TrimSpace(meta[1:len(meta)-1])) == 0 {
 		comma = ""
 	}
 	return wire.Edit{Span: wire.Span{Start: at, End: at}, Text: fmt.Appendf(nil, "%s%s%s", key, context, comma)}
 }
 
-func clone(b []byte) []byte { return append([]byte(nil), b...) }
+// notFound is the error for a resource that nobody has.
+func notFound(e *era, uri string) *wire.Error {
+	code := wire.CodeResourceNotFound
+	if e.up.Modern() { // MCP 2026-07-28 moved it to -32602
+		code = wire.CodeInvalidParams
+	}
+	data, _ := json.Marshal(map[string]string{"uri": clip(uri)}) // a string always marshals
+	return &wire.Error{Code: code, Message: fmt.Sprintf("no plugin has a resource %q", clip(uri)), Data: data}
+}

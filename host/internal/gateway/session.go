@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -13,8 +14,12 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// maxInFlight bounds a client's open requests: 8,192. One more is refused as busy.
-const maxInFlight = 8192
+const (
+	// maxInFlight bounds a client's open requests: 8,192. One more is refused as busy.
+	maxInFlight = 8192
+	// maxOpenBytes bounds what the open requests of a client hold: 64 MiB, four lines of the greatest length.
+	maxOpenBytes = 64 << 20
+)
 
 // Session is one client's conversation. Line, Oversize and Idle are called by one goroutine, the client's
 // reader; everything else is safe for concurrent use.
@@ -29,42 +34,63 @@ type Session struct {
 	routes   map[string]*slot.Slot // where plain methods lead, as of routesAt
 	routesAt uint64                // the gateway's epoch
 
+	batching      atomic.Bool  // batchOf may have entries
+	manyResources atomic.Bool  // several plugins have resources
+	heldBytes     atomic.Int64 // of progress that waits to be sent
+	logCalls      atomic.Int64 // open modern requests that want log messages
+
 	mu          sync.Mutex
 	closed      bool
 	inFlight    map[string]*call // by the client's raw id
-	empty       chan struct{}    // closed when inFlight and parked are empty; nil unless someone waits
+	lastSeq     uint64
+	lastNote    uint64
+	openBytes   int           // of inFlight and parked
+	empty       chan struct{} // closed when inFlight and parked are empty; nil unless someone waits
 	plain       *era
 	legacy      *era
 	modern      *era
 	initialized bool // notifications/initialized came
-	started     bool // the plugins have been asked for
-	parked      []*parked
-	parkUntil   time.Time // the first wait ends; zero = none began
+	parked      map[string]*parked
+	parkOrder   []*parked // as they came; may hold some that are parked no more
+	parkUntil   time.Time // the wait for the first list ends; zero = none began
 	parkTimer   *time.Timer
-	listens     map[string]*listen // modern subscriptions by the client's raw id
-	notice      *time.Timer        // a list_changed check that is due
+	retrying    bool                  // a goroutine offers parked requests another try
+	again       bool                  // and has to do so once more
+	listens     map[string]*listen    // modern subscriptions by the client's raw id
+	wanted      map[wantedKey]*wanted // resources that the client wants to hear of
+	notice      *time.Timer           // a list_changed check that is due
 	reverse     map[uint64]*reverseCall
 	lastReverse uint64
-	logLevel    json.RawMessage // the legacy client's, raw; nil = never set
+	suspended   map[string]*suspended // calls that wait for a modern client's input, by the key in its requestState
+	lastWait    uint64
+	levelRaw    json.RawMessage // the legacy client's log level; nil = never set
+	level       int             // its index in logLevels: what is below is not passed on
+	seen        seenURIs
+	batchOf     map[string]*batch // by raw id
 }
 
 // era is one of the three ways a client talks, with its session upstream.
 type era struct {
-	up   *slot.Session
-	view *sharedView // nil for plain
-	told [4]string   // hash of each list as the client last knew it; "" = not yet
+	up      *slot.Session
+	over    *slot.Session       // the same for plugins that serve only the other era of MCP; nil for plain
+	view    *sharedView         // nil for plain
+	told    [4]string           // hash of each list as the client last knew it; "" = not yet. Guarded by Session.mu
+	bridged map[*slot.Slot]bool // that have been told of over. Guarded by Session.mu
 }
 
 // NewSession returns a session that writes lines to out. Close ends it.
 func (g *Gateway) NewSession(out *rpc.Sink) *Session {
 	s := &Session{
-		gw:       g,
-		log:      g.log,
-		out:      out,
-		routes:   make(map[string]*slot.Slot),
-		inFlight: make(map[string]*call),
-		listens:  make(map[string]*listen),
-		reverse:  make(map[uint64]*reverseCall),
+		gw:        g,
+		log:       g.log,
+		out:       out,
+		routes:    make(map[string]*slot.Slot),
+		inFlight:  make(map[string]*call),
+		parked:    make(map[string]*parked),
+		listens:   make(map[string]*listen),
+		wanted:    make(map[wantedKey]*wanted),
+		reverse:   make(map[uint64]*reverseCall),
+		suspended: make(map[string]*suspended),
 	}
 	g.add(s)
 	return s
@@ -78,48 +104,80 @@ func (s *Session) write(build func(dst []byte) []byte) {
 	})
 }
 
+// offer appends one line, unless the client does not read: for what may be lost.
+func (s *Session) offer(build func(dst []byte) []byte) {
+	_, _ = s.out.Append(func(dst []byte) ([]byte, error) { // a full backlog drops it
+		return append(build(dst), '\n'), nil
+	})
+}
+
 func (s *Session) flush() { _ = s.out.Flush() } // the front sees write errors
 
+// answer appends the answer to the request with a raw id.
+func (s *Session) answer(id []byte, build func(dst []byte) []byte) {
+	if s.batching.Load() && s.gather(id, build) {
+		return
+	}
+	s.write(build)
+}
+
 func (s *Session) writeResult(id, result []byte) {
-	s.write(func(dst []byte) []byte { return wire.AppendResult(dst, id, result) })
+	s.answer(id, func(dst []byte) []byte { return wire.AppendResult(dst, id, result) })
 }
 
 func (s *Session) writeError(id []byte, e *wire.Error) {
-	s.write(func(dst []byte) []byte { return wire.AppendError(dst, id, e) })
+	s.answer(id, func(dst []byte) []byte { return wire.AppendError(dst, id, e) })
+}
+
+// tooLong reports that a line with so many bytes in it must not be sent.
+func (g *Gateway) tooLong(bytes int) bool {
+	const around = 256 // what surrounds params and results
+	return g.cfg.MaxOutputBytes > 0 && bytes+around > g.cfg.MaxOutputBytes
 }
 
 // Line handles one line of the client. The bytes are not kept.
 func (s *Session) Line(line []byte) {
 	if err := wire.Scan(line, &s.env); err != nil {
-		s.malformed(err)
+		s.malformed(line, err)
 		return
 	}
-	switch s.env.Kind {
+	s.envelope(&s.env)
+}
+
+func (s *Session) envelope(env *wire.Envelope) {
+	switch env.Kind {
 	case wire.Request:
-		s.request(&s.env)
+		s.request(env)
 	case wire.Notification:
-		if s.env.NullID() {
-			s.log.Warn("ignored a request with the id null, which no answer could name", "method", string(s.env.Method()))
+		if env.NullID() {
+			s.log.Warn("ignored a request with the id null, which no answer could name", "method", clip(env.Method()))
 			return
 		}
-		s.notification(&s.env)
+		s.notification(env)
 	case wire.Response:
-		s.response(&s.env)
+		s.response(env)
 	default:
-		s.log.Warn("ignored an envelope that is neither request, notification nor response", "kind", s.env.Kind.String())
+		s.log.Warn("ignored an envelope that is neither request, notification nor response", "kind", env.Kind.String())
 	}
 }
 
 // malformed answers a line that is no envelope, if its id could be read, and logs it. The session goes on.
-func (s *Session) malformed(err error) {
+func (s *Session) malformed(line []byte, err error) {
 	var e *wire.EnvelopeError
 	if !errors.As(err, &e) {
 		return
 	}
+	if e.Batch && s.batch(line) {
+		return
+	}
 	s.log.Warn("ignored a malformed line", "error", e)
 	if e.ID != nil {
-		s.writeError(e.ID, wire.NewError(e.Code, "the line is not a valid request: "+e.Reason, wire.ErrorData{Detail: e.Reason}))
+		s.writeError(e.ID, notAnEnvelope(e))
 	}
+}
+
+func notAnEnvelope(e *wire.EnvelopeError) *wire.Error {
+	return wire.NewError(e.Code, "the line is not a valid request: "+e.Reason, wire.ErrorData{Detail: e.Reason})
 }
 
 // Oversize answers a line that was skipped because of its length.
@@ -172,39 +230,65 @@ func (s *Session) quietLocked() {
 	}
 }
 
-// Close ends the session: what is open is cancelled without an answer, and the plugins are told.
+// Close ends the session: open subscriptions get their last answer, everything else that is open is cancelled
+// without one, and the plugins are told. A goroutine that writes to a client that does not read may outlive
+// it, until the sink fails.
 func (s *Session) Close() {
 	s.mu.Lock()
 	s.closed = true
-	open := make([]*call, 0, len(s.inFlight))
+	open := make([]*call, 0, len(s.inFlight)+len(s.suspended))
 	for _, c := range s.inFlight {
 		open = append(open, c)
 	}
+	for _, w := range s.suspended {
+		w.timer.Stop()
+		open = append(open, w.c)
+	}
+	listens := s.listens
+	s.listens = make(map[string]*listen)
 	clear(s.inFlight)
-	s.parked = nil
+	clear(s.suspended)
+	clear(s.parked)
+	clear(s.reverse)
+	s.parkOrder = nil
 	for _, t := range []*time.Timer{s.parkTimer, s.notice} {
 		if t != nil {
 			t.Stop()
 		}
 	}
-	var ups []*slot.Session
-	for _, e := range []*era{s.plain, s.legacy, s.modern} {
-		if e != nil {
-			ups = append(ups, e.up)
-		}
-	}
+	eras := s.erasLocked()
 	s.quietLocked()
 	s.mu.Unlock()
 
+	for _, l := range listens {
+		s.offer(func(dst []byte) []byte { return wire.AppendResult(dst, l.id, l.end()) })
+	}
+	s.flush()
 	for _, c := range open {
+		c.endProgress()
 		c.target.Cancel(&c.req, []byte(`"the client is gone"`))
 	}
-	for _, sl := range s.gw.Slots() {
-		for _, up := range ups {
-			sl.CloseSession(up.ID)
+	s.gw.remove(s)
+	for _, e := range eras {
+		for _, sl := range s.gw.Slots() {
+			sl.CloseSession(e.up.ID)
+			if e.over != nil {
+				sl.CloseSession(e.over.ID)
+			}
+		}
+		if e.view != nil {
+			s.gw.release(e.up.Profile())
 		}
 	}
-	s.gw.remove(s)
+}
+
+func (s *Session) erasLocked() (out []*era) {
+	for _, e := range []*era{s.plain, s.legacy, s.modern} {
+		if e != nil {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // ClientName returns what the client calls itself, and its protocol revision, for status.
@@ -220,9 +304,9 @@ func (s *Session) ClientName() (name, revision string) {
 			Version string `json:"version"`
 		}
 		if json.Unmarshal(e.up.ClientInfo, &info) == nil {
-			name = info.Name
+			name = clip(info.Name)
 			if info.Version != "" {
-				name += " " + info.Version
+				name += " " + clip(info.Version)
 			}
 		}
 		return name, e.up.Revision
@@ -235,13 +319,19 @@ func (s *Session) open(up *slot.Session) *era {
 	if s.gw.cfg.Awake != nil {
 		s.gw.cfg.Awake()
 	}
-	up.ID = s.gw.lastID.Add(1)
-	up.Context = s.gw.cfg.Context
-	up.Peer = s
-	e := &era{up: up}
+	e := &era{up: up, bridged: make(map[*slot.Slot]bool)}
+	if up.Revision != "" {
+		e.over = overSession(up)
+	}
+	for _, one := range []*slot.Session{e.up, e.over} {
+		if one != nil {
+			one.ID, one.Context, one.Peer = s.gw.lastID.Add(1), s.gw.cfg.Context, s
+		}
+	}
 	for _, sl := range s.gw.Slots() {
 		sl.Want(up)
 	}
+	s.wantOver(e)
 	if up.Revision != "" {
 		e.view = s.gw.view(up.Profile())
 	}
@@ -251,14 +341,28 @@ func (s *Session) open(up *slot.Session) *era {
 // wantAll makes every era known to slots that are new.
 func (s *Session) wantAll() {
 	s.mu.Lock()
-	eras := []*era{s.plain, s.legacy, s.modern}
+	eras := s.erasLocked()
 	s.mu.Unlock()
 	for _, e := range eras {
-		if e == nil {
-			continue
-		}
 		for _, sl := range s.gw.Slots() {
 			sl.Want(e.up)
 		}
 	}
 }
+
+// maxClipped bounds what an error or a log line repeats of a client's or a plugin's text: 80 bytes.
+const maxClipped = 80
+
+// clip returns the start of a text.
+func clip[T ~string | ~[]byte](text T) string {
+	if len(text) <= maxClipped {
+		return string(text)
+	}
+	cut := maxClipped
+	for cut > 0 && text[cut]&0xC0 == 0x80 { // not within a character
+		cut--
+	}
+	return string(text[:cut]) + "…"
+}
+
+func clone(b []byte) []byte { return append([]byte(nil), b...) }

@@ -97,6 +97,15 @@ var settings = map[string]struct {
 			"other 1.0.0": demo(tool("echo"), tool("a name"), tool("a_name"), tool("bad", `,"outputSchema":{"type":"array"}`)),
 		},
 	},
+	"fuzz": {
+		cfg:   Config{Prefixed: true, Context: []byte(`{"project_path":"/p"}`), ListWait: time.Second},
+		names: []string{"demo", "old", "new"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0": demo(tool("echo"), tool("slow"), tool("progress"), tool("slowly"), tool("ask"), tool("pretty"), tool("input")),
+			"old 1.0.0":  speaking("2025-11-25", demo(tool("ask"), tool("input"), tool("slowly"))),
+			"new 1.0.0":  speaking("2026-07-28", demo(tool("ask"), tool("input"), tool("slowly"))),
+		},
+	},
 	"late": {
 		cfg:   Config{Prefixed: true, ListWait: 2 * time.Second},
 		names: []string{"demo", "sleepy"},

@@ -1,95 +1,80 @@
 package gateway
 
 import (
+	"maps"
 	"sort"
 	"strings"
-
-	"github.com/yosida95/uritemplate/v3"
+	"sync"
 
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/plugin/schema"
-	"github.com/sox-host/sox-host/plugin/wire"
 )
 
 // maxInstructions bounds the merged instructions: 16 KiB. Claude Code shows the model 2 KiB of them.
 const maxInstructions = 16 << 10
 
 // view is everything that clients of one profile are shown, merged from the catalogs of all plugins. It is
-// immutable: a change of any catalog makes a new one, so no answer ever mixes two.
+// immutable: a change of any catalog makes a new one, so no answer ever mixes two. Its tables and lists are
+// put together when they are first asked for.
 type view struct {
-	lists        [4][]byte // JSON arrays, by schema.Kind
+	parts        []*part   // in order
 	hashes       [4]string // equal when a client would see the same list
-	tools        map[string]target
-	prompts      map[string]target
-	resources    map[string]*slot.Slot // by uri
-	templates    []template
 	instructions string
 	logging      bool // some plugin offers log messages
 	arriving     bool // some catalog is on its way
+
+	tablesOnce sync.Once
+	tools      map[string]target
+	prompts    map[string]target
+	resources  map[string]*part // by uri
+	templates  []template       // the most specific first
+
+	listOnce [4]sync.Once
+	lists    [4][]byte // JSON arrays, by schema.Kind
 }
 
-// target is where an exposed name leads.
-type target struct {
-	slot   *slot.Slot
-	entry  slot.Entry
-	quoted []byte // the plugin's own name for it, as JSON
-}
-
-type template struct {
-	slot   *slot.Slot
-	match  *uritemplate.Template
-	prefix int // length of the literal start: longer is more specific
-}
-
-// merge makes the view of a profile from the slots, in their order.
-func merge(slots []*slot.Slot, p slot.Profile, prefixed bool, nameLimit int) *view {
-	v := &view{
-		tools:     make(map[string]target),
-		prompts:   make(map[string]target),
-		resources: make(map[string]*slot.Slot),
-	}
-	for kind := range v.lists {
-		v.lists[kind] = []byte{'['}
-	}
+// mergeLocked makes the view of a profile from the slots, in their order.
+func (g *Gateway) mergeLocked(sv *sharedView, p slot.Profile) {
+	v := &view{}
+	parts := make(map[*slot.Slot]*part, len(g.slots))
 	var hashes [4][]string
 	var sections []string
-	for _, s := range slots {
-		c := s.Catalog(p)
+	for _, sl := range g.slots {
+		bridged, of := needsBridge(sl, p.Revision), p
+		if bridged {
+			of = otherEra(p)
+		}
+		c := sl.Catalog(of)
 		if c == nil {
-			v.arriving = v.arriving || s.Arriving(p)
+			v.arriving = v.arriving || sl.Arriving(of)
 			continue
 		}
-		v.addNamed(schema.Tools, s, c, v.tools, prefixed, nameLimit)
-		v.addNamed(schema.Prompts, s, c, v.prompts, prefixed, nameLimit)
-		for _, e := range c.Resources {
-			if v.resources[e.Key] == nil { // the first plugin owns a uri that two list
-				v.resources[e.Key] = s
-				v.add(schema.Resources, e.Raw)
-			}
+		settings := g.settings[sl.Name()]
+		one := sv.parts[sl]
+		if one == nil || one.catalog != c || one.settings != settings || one.bridged != bridged {
+			one = newPart(&g.cfg, sl, c, settings, bridged)
 		}
-		for _, e := range c.Templates {
-			v.addTemplate(s, e)
-		}
-		for kind := range hashes {
-			if len(c.Entries(schema.Kind(kind))) > 0 {
-				hashes[kind] = append(hashes[kind], s.Name(), c.Hash(schema.Kind(kind)))
+		parts[sl] = one
+		v.parts = append(v.parts, one)
+		for kind, hash := range one.hashes {
+			if hash != "" {
+				hashes[kind] = append(hashes[kind], sl.Name(), hash)
 			}
 		}
 		if c.Instructions != "" {
-			sections = append(sections, section(s.Name(), c.Instructions, prefixed))
+			sections = append(sections, section(sl.Name(), c.Instructions, g.cfg.Prefixed))
 		}
-		v.logging = v.logging || !wire.IsNull(wire.Member(c.Capabilities, "logging"))
+		v.logging = v.logging || one.logging
 	}
-	for kind := range v.lists {
-		v.lists[kind] = append(v.lists[kind], ']')
+	for kind := range v.hashes {
 		v.hashes[kind] = "list " + strings.Join(hashes[kind], " ")
 	}
-	sort.SliceStable(v.templates, func(i, j int) bool { return v.templates[i].prefix > v.templates[j].prefix })
 	v.instructions = strings.Join(sections, "\n\n")
 	if len(v.instructions) > maxInstructions {
 		v.instructions = strings.ToValidUTF8(v.instructions[:maxInstructions], "") + "…"
 	}
-	return v
+	sv.parts = parts
+	sv.now.Store(v)
 }
 
 func section(plugin, text string, prefixed bool) string {
@@ -99,70 +84,111 @@ func section(plugin, text string, prefixed bool) string {
 	return "## " + plugin + "\n" + text
 }
 
-// addNamed adds a list whose entries are known by name, under their exposed names.
-func (v *view) addNamed(kind schema.Kind, s *slot.Slot, c *slot.Catalog, table map[string]target, prefixed bool, nameLimit int) {
-	entries := c.Entries(kind)
-	var names map[string]string
-	if prefixed {
-		names = exposedNames(s.Name(), entries, nameLimit)
-	}
-	for _, e := range entries {
-		raw, name := []byte(e.Raw), e.Key
-		if prefixed {
-			name = names[e.Key]
-			edit := wire.Edit{Span: wire.MemberSpan(raw, "name"), Text: wire.AppendQuote(nil, name)}
-			raw = wire.AppendEdited(nil, raw, wire.Span{End: len(raw)}, edit)
+// tables puts the routing tables together.
+func (v *view) tables() {
+	v.tablesOnce.Do(func() {
+		tools, prompts := 0, 0
+		for _, p := range v.parts {
+			tools, prompts = tools+len(p.tools), prompts+len(p.prompts)
 		}
-		table[name] = target{s, e, wire.AppendQuote(nil, e.Key)}
-		v.add(kind, raw)
-	}
+		v.tools, v.prompts = make(map[string]target, tools), make(map[string]target, prompts)
+		v.resources = make(map[string]*part)
+		for _, p := range v.parts {
+			maps.Copy(v.tools, p.tools)
+			maps.Copy(v.prompts, p.prompts)
+			for _, e := range p.catalog.Resources {
+				if v.resources[e.Key] == nil { // the first plugin owns a uri that two list
+					v.resources[e.Key] = p
+				}
+			}
+			v.templates = append(v.templates, p.templates...)
+		}
+		sort.SliceStable(v.templates, func(i, j int) bool { return v.templates[i].prefix > v.templates[j].prefix })
+	})
 }
 
-func (v *view) addTemplate(s *slot.Slot, e slot.Entry) {
-	v.add(schema.Templates, e.Raw)
-	if t, err := uritemplate.New(e.Key); err == nil { // one that cannot be matched is still listed
-		prefix, _, _ := strings.Cut(e.Key, "{")
-		v.templates = append(v.templates, template{s, t, len(prefix)})
-	}
+// list returns one of the merged lists, a JSON array.
+func (v *view) list(kind schema.Kind) []byte {
+	v.listOnce[kind].Do(func() {
+		size := 2
+		for _, p := range v.parts {
+			size += len(p.lists[kind]) + 1
+		}
+		out := append(make([]byte, 0, size), '[')
+		add := func(raw []byte) {
+			if len(raw) > 0 && len(out) > 1 {
+				out = append(out, ',')
+			}
+			out = append(out, raw...)
+		}
+		if kind == schema.Resources { // one entry for a uri, whoever else lists it
+			v.tables()
+			for _, p := range v.parts {
+				for _, e := range p.catalog.Resources {
+					if v.resources[e.Key] == p {
+						add(e.Raw)
+					}
+				}
+			}
+		} else {
+			for _, p := range v.parts {
+				add(p.lists[kind])
+			}
+		}
+		v.lists[kind] = append(out, ']')
+	})
+	return v.lists[kind]
 }
 
-func (v *view) add(kind schema.Kind, raw []byte) {
-	if len(v.lists[kind]) > 1 {
-		v.lists[kind] = append(v.lists[kind], ',')
+// named finds a tool or a prompt by its exposed name.
+func (v *view) named(kind schema.Kind, name []byte) (target, bool) {
+	v.tables()
+	table := v.tools
+	if kind == schema.Prompts {
+		table = v.prompts
 	}
-	v.lists[kind] = append(v.lists[kind], raw...)
+	t, ok := table[string(name)]
+	return t, ok
 }
 
-// resource returns the slot that owns a uri: by exact match, else by the most specific template.
-func (v *view) resource(uri string) *slot.Slot {
-	if s := v.resources[uri]; s != nil {
-		return s
+// resource returns the part that owns a uri: by exact match, else by the most specific template.
+func (v *view) resource(uri string) *part {
+	v.tables()
+	if p := v.resources[uri]; p != nil {
+		return p
+	}
+	if len(uri) > maxMatchedURI {
+		return nil
 	}
 	for _, t := range v.templates {
-		if t.match.Match(uri) != nil {
-			return t.slot
+		if t.match.Raw() == uri || t.match.Match(uri) != nil {
+			return t.part
 		}
 	}
 	return nil
 }
 
-// owner returns the plugin that a name unknown to the view seems to belong to, by its prefix.
-func (v *view) owner(slots []*slot.Slot, name string) *slot.Slot {
-	for _, s := range slots {
-		if strings.HasPrefix(name, s.Name()+"__") {
-			return s
+// maxMatchedURI bounds the uris that are held against templates: 8 KiB, longer than any that is in use.
+const maxMatchedURI = 8 << 10
+
+// part returns the part of one slot, or nil.
+func (v *view) part(sl *slot.Slot) *part {
+	for _, p := range v.parts {
+		if p.slot == sl {
+			return p
 		}
 	}
 	return nil
 }
 
 // toolNames returns the exposed names of one plugin's tools, sorted.
-func (v *view) toolNames(s *slot.Slot) []string {
-	var out []string
-	for name, t := range v.tools {
-		if t.slot == s {
-			out = append(out, name)
-		}
+func (p *part) toolNames() []string {
+	if p == nil {
+		return nil
+	}
+	out := make([]string, 0, len(p.tools))
+	for name := range p.tools {
+		out = append(out, name)
 	}
 	sort.Strings(out)
 	return out

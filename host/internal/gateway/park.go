@@ -1,0 +1,171 @@
+package gateway
+
+import (
+	"slices"
+	"time"
+
+	"github.com/sox-host/sox-host/plugin/wire"
+)
+
+// callWait is how long a request waits for a plugin to say what it has: 10 s, as long as one waits for a plugin
+// to start.
+const callWait = 10 * time.Second
+
+// decision looks at what is known and returns how a request is to be answered, or nil when it has to wait on.
+// final: it has waited for as long as it may.
+type decision func(env *wire.Envelope, final bool) func()
+
+// parked is a request that waits for plugins to say what they have.
+type parked struct {
+	id     []byte
+	bytes  int
+	until  time.Time
+	decide func(final bool) func()
+}
+
+// whenKnown answers a request as soon as the plugins that it depends on have said what they have, or when its
+// time is over. Lists share one wait of ListWait, which begins with the first; only requests that come before
+// its end ever wait.
+func (s *Session) whenKnown(env *wire.Envelope, list bool, decide decision) {
+	if act := decide(env, false); act != nil {
+		act()
+		return
+	}
+	now := time.Now()
+	until := now.Add(callWait)
+	s.mu.Lock()
+	if list {
+		if s.parkUntil.IsZero() {
+			s.parkUntil = now.Add(s.gw.cfg.ListWait)
+		}
+		until = s.parkUntil
+	}
+	s.mu.Unlock()
+	if !until.After(now) {
+		decide(env, true)()
+		return
+	}
+	if refusal := s.parkAs(env.ID(), env, until, decide); refusal != nil {
+		s.writeError(env.ID(), refusal)
+	}
+}
+
+// parkAs parks a request under an id until it can be decided. It returns why it cannot be.
+func (s *Session) parkAs(id []byte, env *wire.Envelope, until time.Time, decide decision) *wire.Error {
+	raw := clone(env.Raw)
+	p := &parked{id: clone(id), bytes: len(raw), until: until, decide: func(final bool) func() {
+		var again wire.Envelope
+		if wire.Scan(raw, &again) != nil { // it was scanned before
+			return func() {}
+		}
+		return decide(&again, final)
+	}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	refusal := s.refusalLocked(p.bytes)
+	if refusal == nil && !s.closed {
+		s.parked[string(p.id)] = p
+		s.parkOrder = append(s.parkOrder, p)
+		s.openBytes += p.bytes
+		s.armParkLocked()
+		s.kickLocked() // a plugin may have arrived between the decision and the parking
+	}
+	return refusal
+}
+
+// kickLocked has every parked request tried again. One goroutine at a time does that.
+func (s *Session) kickLocked() {
+	if len(s.parked) == 0 || s.closed {
+		return
+	}
+	s.again = true
+	if !s.retrying {
+		s.retrying = true
+		go s.retry() // ends when nothing is left to try; see Close
+	}
+}
+
+// retry answers the parked requests that can be.
+func (s *Session) retry() {
+	s.mu.Lock()
+	for s.again && !s.closed {
+		s.again = false
+		waiting := slices.Clone(s.parkOrder)
+		s.mu.Unlock()
+		for _, p := range waiting {
+			act := p.decide(!p.until.After(time.Now()))
+			if act == nil {
+				continue
+			}
+			s.mu.Lock()
+			mine := s.leaveLocked(p)
+			s.mu.Unlock()
+			if mine { // not cancelled meanwhile
+				act()
+			}
+		}
+		s.flushAll()
+		s.mu.Lock()
+	}
+	s.parkOrder = slices.DeleteFunc(s.parkOrder, func(p *parked) bool { return s.parked[string(p.id)] != p })
+	s.retrying = false
+	s.armParkLocked()
+	s.quietLocked()
+	s.mu.Unlock()
+}
+
+// leaveLocked takes a request out of the parked ones. It reports false for one that has left.
+func (s *Session) leaveLocked(p *parked) bool {
+	if s.parked[string(p.id)] != p {
+		return false
+	}
+	delete(s.parked, string(p.id))
+	s.openBytes -= p.bytes
+	return true
+}
+
+// armParkLocked sets the timer to the first end of a wait.
+func (s *Session) armParkLocked() {
+	var first time.Time
+	for _, p := range s.parked {
+		if first.IsZero() || p.until.Before(first) {
+			first = p.until
+		}
+	}
+	if first.IsZero() || s.closed {
+		return
+	}
+	if s.parkTimer == nil {
+		s.parkTimer = time.AfterFunc(time.Until(first), s.waitOver)
+		return
+	}
+	s.parkTimer.Reset(time.Until(first))
+}
+
+// waitOver runs on the timer's goroutine.
+func (s *Session) waitOver() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kickLocked()
+}
+
+// unpark drops a parked request that the client cancelled.
+func (s *Session) unpark(id []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.parked[string(id)]
+	if p == nil || !s.leaveLocked(p) {
+		return false
+	}
+	s.parkOrder = slices.DeleteFunc(s.parkOrder, func(o *parked) bool { return o == p })
+	s.quietLocked()
+	return true
+}
+
+// flushAll flushes what a goroutine other than the client's reader has dispatched and written.
+func (s *Session) flushAll() {
+	for _, sl := range s.gw.Slots() {
+		sl.Flush()
+	}
+	s.flush()
+}
