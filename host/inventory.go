@@ -60,7 +60,7 @@ func List(home, pluginsDir string) (Inventory, error) {
 	var names []string
 	for _, f := range listing.Files {
 		switch {
-		case f.Name == "" || f.Kind == store.NoKind && f.Verdict != store.SettingsFile && f.Verdict != store.BadSettings:
+		case f.Name == "" || f.Kind == store.NoKind && !slices.Contains([]store.Verdict{store.SettingsFile, store.BadSettings, store.Settling}, f.Verdict):
 			inventory.Others = append(inventory.Others, f)
 			continue
 		case byName[f.Name] == nil:

@@ -30,6 +30,7 @@ func commands() []*command {
 		unpinCommand(),
 		installCommand(),
 		removeCommand(),
+		importCommand(),
 		toolsCommand(),
 		callCommand(),
 		logsCommand(),

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 	case len(os.Args) > 1 && os.Args[1] == host.GuardCommand:
 		main()
 	}
-	testscript.Main(m, map[string]func(){"sox-host": main})
+	testscript.Main(m, map[string]func(){"sox-host": main, "npx": fakeServer, "uvx": fakeServer, "fake-server": fakeServer})
 }
 
 func TestScripts(t *testing.T) {
@@ -276,6 +277,31 @@ func staleCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	ts.Check(l.Close())
+}
+
+// fakeServer is an MCP server as clients start it, by the name of a program that fetches one. Its tool tells how it
+// was started.
+func fakeServer() {
+	type start struct {
+		Args   []string `json:"args"`
+		Env    []string `json:"env"`
+		Folder string   `json:"folder"`
+	}
+	args := os.Args[1:]
+	os.Args = os.Args[:1] // they are the server's and not the library's
+	p := sdk.New("fake", "1.0.0")
+	sdk.Tool(p, "started", "How it was started.", func(context.Context, struct{}) (start, error) {
+		folder, err := os.Getwd()
+		s := start{Args: args, Folder: folder}
+		for _, entry := range os.Environ() {
+			if strings.HasPrefix(entry, "FAKE_") {
+				s.Env = append(s.Env, entry)
+			}
+		}
+		slices.Sort(s.Env)
+		return s, err
+	}, sdk.ReadOnly())
+	sdk.Main(p)
 }
 
 var fileName = regexp.MustCompile(`^([a-z][a-z0-9-]*)_v(.+)$`)
