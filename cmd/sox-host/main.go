@@ -36,6 +36,7 @@ func commands() []*command {
 		logsCommand(),
 		verifyCommand(),
 		doctorCommand(),
+		newCommand(),
 		completionCommand(),
 		versionCommand(),
 		guardCommand(),

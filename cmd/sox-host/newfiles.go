@@ -1,6 +1,7 @@
 package main
 
 import (
+	"go/format"
 	"runtime"
 	"strings"
 )
@@ -23,10 +24,22 @@ func newModule(name, module string, sdk sdkSource) []moduleFile {
 		"~", "`",
 	)
 	files := []moduleFile{{"go.mod", newGoMod}, {"main.go", newMain}, {"main_test.go", newTest}, {"README.md", newReadme}}
-	for i := range files {
-		files[i].text = fill.Replace(files[i].text)
+	for i, f := range files {
+		files[i].text = fill.Replace(f.text)
+		if strings.HasSuffix(f.name, ".go") {
+			files[i].text = gofmt(files[i].text)
+		}
 	}
 	return files
+}
+
+// gofmt formats source, in which comments are aligned by the length of the plugin's name.
+func gofmt(source string) string {
+	formatted, err := format.Source([]byte(source))
+	if err != nil {
+		panic(err) // a fault of the texts below, which a test would find
+	}
+	return string(formatted)
 }
 
 // modQuote writes a path as go.mod wants it.
