@@ -103,6 +103,9 @@ func (h *Host) Run(ctx context.Context) error {
 	h.log.Debug("closing", "reason", reason(err))
 
 	deadline := time.Now().Add(lastAnswers)
+	// Answers wait for a client that does not read, and what writes them must end all the same.
+	deaf := time.AfterFunc(lastAnswers+lastWrites, func() { f.Out.Fail(errors.New("the client does not read")) })
+	defer deaf.Stop()
 	if !errors.Is(err, front.ErrClientGone) {
 		within(h.session.Quiet(), time.Until(deadline))
 	}
@@ -246,6 +249,9 @@ func (h *Host) orderedLocked() []*slot.Slot {
 func (h *Host) newSlot(name string) *slot.Slot {
 	settings, err := store.LoadSettings(h.cfg.PluginsDir, name)
 	h.order[name] = settings.Order
+	if err == nil {
+		h.gw.Configure(name, clientSettings(settings))
+	}
 	l := &launcher{host: h, name: name, settings: settings, fault: err}
 	drain := settings.DrainTimeout
 	if h.cfg.DrainTimeout > 0 {
@@ -269,6 +275,11 @@ func (h *Host) newSlot(name string) *slot.Slot {
 		Observer:   h.gw,
 		Logger:     h.log.Named("slot"),
 	})
+}
+
+// clientSettings are the settings that clients see the effect of at once, without a restart of the plugin.
+func clientSettings(s store.Settings) gateway.PluginSettings {
+	return gateway.PluginSettings{Tools: s.Tools, ReadOnly: s.ReadOnly}
 }
 
 // slot returns the slot of a plugin, or nil.

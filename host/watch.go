@@ -50,8 +50,28 @@ func (h *Host) watch(ctx context.Context) {
 	}
 }
 
+// reconfigure reads the settings of every plugin again: which tools are shown, under which names, and in which
+// order. What concerns the process itself waits for its next start. Settings that cannot be read change nothing.
+func (h *Host) reconfigure() {
+	h.mu.Lock()
+	slots := h.orderedLocked()
+	h.mu.Unlock()
+	for _, s := range slots {
+		settings, err := store.LoadSettings(h.cfg.PluginsDir, s.Name())
+		if err != nil {
+			h.log.Warn("settings not read; the ones before stay", "plugin", s.Name(), "error", err)
+			continue
+		}
+		h.mu.Lock()
+		h.order[s.Name()] = settings.Order
+		h.mu.Unlock()
+		h.gw.Configure(s.Name(), clientSettings(settings))
+	}
+}
+
 // folderChanged acts on the folder's present content.
 func (h *Host) folderChanged(ctx context.Context) {
+	h.reconfigure()
 	h.scan()
 	h.mu.Lock()
 	slots := h.orderedLocked()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -16,6 +17,10 @@ type Handler interface {
 	Oversize(e *wire.LineSizeError) // a line that was skipped
 	Idle()                          // no further line is at hand: flush
 }
+
+// lastLine bounds how long the line that is being handled may wait for the client to read, once Run is to end:
+// 300 ms, a part of the 1.5 s in which the host is to be gone.
+const lastLine = 300 * time.Millisecond
 
 // ErrClientGone reports that the client closed its end of stdout.
 var ErrClientGone = errors.New("the client no longer reads")
@@ -96,8 +101,12 @@ func (f *Stdio) Run(ctx context.Context, h Handler) error {
 	if errors.Is(err, ErrClientGone) {
 		f.Out.Fail(err)
 	}
+	deaf := time.AfterFunc(lastLine, func() { f.Out.Fail(ErrClientGone) })
 	gate.Lock()
 	over = true
 	gate.Unlock()
+	if !deaf.Stop() {
+		err = ErrClientGone
+	}
 	return err
 }
