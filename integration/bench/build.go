@@ -24,6 +24,7 @@ const module = "github.com/sox-host/sox-host"
 type programs struct {
 	dir                                        string // holds everything; removed at the end
 	self, host, hooked, peer, echo, adapt, nai string
+	against                                    string // another sox-host, or ""
 }
 
 // build compiles everything into a new folder.

@@ -36,8 +36,14 @@ func (m message) append(dst []byte, id uint64) []byte {
 // holds, or both ends could wait for each other.
 const inlineBytes = 48 << 10
 
-// exchange makes n requests, at most inFlight open at a time, and records how long each took.
-func (c *client) exchange(m message, n, inFlight int, took *[]time.Duration) (time.Duration, error) {
+// record is what is kept of each answer.
+type record struct {
+	took []time.Duration // from its request on
+	at   []time.Duration // since the exchange began, in order
+}
+
+// exchange makes n requests, at most inFlight open at a time, and records the answers.
+func (c *client) exchange(m message, n, inFlight int, rec *record) (time.Duration, error) {
 	inFlight = min(inFlight, n)
 	sent := make([]time.Time, n)
 	base := c.nextID + 1
@@ -76,7 +82,9 @@ func (c *client) exchange(m message, n, inFlight int, took *[]time.Duration) (ti
 			if id < base || id >= base+uint64(n) {
 				return 0, fmt.Errorf("answer to %d, which was not asked", id)
 			}
-			*took = append(*took, time.Since(sent[id-base]))
+			now := time.Now()
+			rec.took = append(rec.took, now.Sub(sent[id-base]))
+			rec.at = append(rec.at, now.Sub(begun))
 			lines++
 		}
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,7 +50,7 @@ func newHTTPClient(address string) *httpClient {
 }
 
 // exchange is client.exchange over HTTP.
-func (h *httpClient) exchange(m message, n, inFlight int, took *[]time.Duration) (time.Duration, error) {
+func (h *httpClient) exchange(m message, n, inFlight int, rec *record) (time.Duration, error) {
 	var left atomic.Int64
 	left.Store(int64(n))
 	var mu sync.Mutex
@@ -58,22 +59,25 @@ func (h *httpClient) exchange(m message, n, inFlight int, took *[]time.Duration)
 	begun := time.Now()
 	for range min(inFlight, n) {
 		wg.Go(func() {
-			var mine []time.Duration
+			var mine record
 			var err error
 			for err == nil && left.Add(-1) >= 0 {
 				sent := time.Now()
 				err = h.once(m)
-				mine = append(mine, time.Since(sent))
+				now := time.Now()
+				mine.took = append(mine.took, now.Sub(sent))
+				mine.at = append(mine.at, now.Sub(begun))
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			*took = append(*took, mine...)
+			rec.took, rec.at = append(rec.took, mine.took...), append(rec.at, mine.at...)
 			if err != nil {
 				failed = err
 			}
 		})
 	}
 	wg.Wait()
+	slices.Sort(rec.at)
 	return time.Since(begun), failed
 }
 

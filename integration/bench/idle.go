@@ -94,9 +94,8 @@ func measureAllocs(p *programs, requests int, out io.Writer) ([]allocation, uint
 		}
 		for _, l := range []load{{100, 1}, {4 << 10, 16}} {
 			fmt.Fprintf(out, "\rallocations of %s/%v ", t.name, l)
-			var took []time.Duration
 			m := t.message(l.payload)
-			if _, err := t.exchange(m, 200, l.inFlight, &took); err != nil {
+			if _, err := t.exchange(m, 200, l.inFlight, new(record)); err != nil {
 				return nil, 0, err
 			}
 			before, err := h.signal(unix.SIGUSR1)
@@ -107,7 +106,7 @@ func measureAllocs(p *programs, requests int, out io.Writer) ([]allocation, uint
 			if err != nil {
 				return nil, 0, err
 			}
-			if _, err := t.exchange(m, requests, l.inFlight, &took); err != nil {
+			if _, err := t.exchange(m, requests, l.inFlight, new(record)); err != nil {
 				return nil, 0, err
 			}
 			after, err := h.signal(unix.SIGUSR1)

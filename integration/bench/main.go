@@ -38,6 +38,7 @@ type options struct {
 	rounds, queries, pin int
 	budget               time.Duration
 	out, baseline        string
+	against              string
 	profile              string
 	only                 bool
 }
@@ -56,6 +57,7 @@ func main() {
 	flag.IntVar(&o.pin, "pin", 0, "`core` that everything runs on; -1 = any")
 	flag.StringVar(&o.out, "out", "", "write the report as JSON to this `file`")
 	flag.StringVar(&o.baseline, "baseline", "", "compare with the report in this `file`; exit 1 if a cell is slower")
+	flag.StringVar(&o.against, "against", "", "measure another sox-host in the same run, whose `path` this is: its cells end in ~")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of the host, and its allocations, to `file`.cpu and .allocs; cells only")
 	flag.BoolVar(&o.only, "cells-only", false, "measure no start-up, memory or allocations")
 	flag.Parse()
@@ -88,6 +90,7 @@ func run(o options) (slower int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	p.against = o.against
 	runtime.GOMAXPROCS(4) // as the host has, so that a blocking read does not cost the client more than the relay
 	if o.pin >= 0 {
 		if err := pin(o.pin); err != nil {
@@ -213,7 +216,7 @@ type queries struct {
 
 // measureQueries makes n round trips of 100 B on each target, a tenth at a time in turns.
 func measureQueries(targets []*target, n int) ([]queries, error) {
-	took := make(map[string][]time.Duration)
+	recs := make(map[string]*record)
 	total := make(map[string]time.Duration)
 	for range 10 {
 		for _, t := range targets {
@@ -222,18 +225,19 @@ func measureQueries(targets []*target, n int) ([]queries, error) {
 			default:
 				continue
 			}
-			mine := took[t.name]
-			elapsed, err := t.exchange(t.message(100), n/10, 1, &mine)
+			if recs[t.name] == nil {
+				recs[t.name] = new(record)
+			}
+			elapsed, err := t.exchange(t.message(100), n/10, 1, recs[t.name])
 			if err != nil {
 				return nil, err
 			}
-			took[t.name] = mine
 			total[t.name] += elapsed
 		}
 	}
 	var out []queries
-	for _, name := range slices.Sorted(maps.Keys(took)) {
-		us := micros(took[name])
+	for _, name := range slices.Sorted(maps.Keys(recs)) {
+		us := micros(recs[name].took)
 		out = append(out, queries{name, len(us), median(us), quantile(us, 0.99), total[name].Seconds() * 1e3})
 	}
 	return out, nil

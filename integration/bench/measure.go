@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // load is one payload and one number of requests in flight.
@@ -34,8 +36,10 @@ type cell struct {
 	Target   string    `json:"target"`
 	Payload  int       `json:"payload"`
 	InFlight int       `json:"in_flight"`
-	PerReq   []float64 `json:"us_per_request"` // each round: the median round trip of one in flight, else elapsed time by requests
+	PerReq   []float64 `json:"us_per_request"` // each round: the median round trip of one in flight, else the usual time between answers
 	Ratios   []float64 `json:"ratios"`         // to the limit of the same round
+	Busy     []float64 `json:"us_busy"`        // each round: processor time of client, relay and backend, per request
+	BusyRate []float64 `json:"busy_ratios"`    // of Busy, to the limit of the same round
 	P50      float64   `json:"p50_us"`         // of all round trips of all rounds
 	P99      float64   `json:"p99_us"`
 	CPU      float64   `json:"relay_cpu_us"` // of the relay or host alone, per request
@@ -86,17 +90,18 @@ func measure(pl plan, targets []*target) ([]*cell, error) {
 		fmt.Fprintf(pl.out, "\rround %d of %d ", round+1, pl.rounds)
 		for _, l := range rand.Perm(len(pl.loads)) {
 			cells := byLoad[pl.loads[l]]
-			var limit float64
+			var limit, busy float64
 			for _, i := range rand.Perm(len(cells)) {
 				if err := cells[i].round(work[cells[i]]); err != nil {
 					return nil, fmt.Errorf("%s: %w", cells[i].Name, err)
 				}
 				if cells[i].Target == limitName {
-					limit = cells[i].PerReq[round]
+					limit, busy = cells[i].PerReq[round], cells[i].Busy[round]
 				}
 			}
 			for _, c := range cells {
 				c.Ratios = append(c.Ratios, c.PerReq[round]/limit)
+				c.BusyRate = append(c.BusyRate, c.Busy[round]/busy)
 			}
 		}
 	}
@@ -110,38 +115,70 @@ func measure(pl plan, targets []*target) ([]*cell, error) {
 	return all, nil
 }
 
+// pace is the usual time between two answers, in microseconds: the median of some forty windows, so that a time slice
+// that another process took from us counts in few of them. A window has twice the requests in flight at least, since
+// answers come in bursts.
+func (r *record) pace(inFlight int) float64 {
+	width := max(2*inFlight, len(r.at)/40)
+	var paces []float64
+	for i := width; i < len(r.at); i += width {
+		paces = append(paces, float64(r.at[i]-r.at[i-width])/1e3/float64(width))
+	}
+	if len(paces) == 0 {
+		return float64(r.at[len(r.at)-1]) / 1e3 / float64(len(r.at))
+	}
+	return median(paces)
+}
+
+// ownCPU is the time this process has run, in nanoseconds.
+func ownCPU() int64 {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // fails only for a wrong argument
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
 // calibrate warms the target up and finds how many requests fit the budget.
 func (c *cell) calibrate(t *target, budget time.Duration) error {
-	var took []time.Duration
 	m := t.message(c.Payload)
-	if _, err := t.exchange(m, 2*c.InFlight, c.InFlight, &took); err != nil {
+	if _, err := t.exchange(m, 2*c.InFlight, c.InFlight, new(record)); err != nil {
 		return err
 	}
 	n := 4 * c.InFlight
-	elapsed, err := t.exchange(m, n, c.InFlight, &took)
+	elapsed, err := t.exchange(m, n, c.InFlight, new(record))
 	c.count = max(int(float64(budget)/float64(elapsed)*float64(n)), 2*c.InFlight, 4)
 	return err
 }
 
 // round measures once.
 func (c *cell) round(t *target) error {
-	var cpu, calls int64
+	var cpu, calls, busy int64
 	if t.relay != nil {
 		cpu, calls = t.relay.cpu(), t.relay.calls()
 	}
-	before := len(c.took)
-	elapsed, err := t.exchange(t.message(c.Payload), c.count, c.InFlight, &c.took)
-	if err != nil {
+	for _, p := range t.others {
+		busy -= p.cpu()
+	}
+	busy -= ownCPU()
+	var rec record
+	if _, err := t.exchange(t.message(c.Payload), c.count, c.InFlight, &rec); err != nil {
 		return err
 	}
-	per := float64(elapsed) / 1e3 / float64(c.count)
-	if c.InFlight == 1 { // the median leaves out what another process took from us
-		per = median(micros(c.took[before:]))
+	c.took = append(c.took, rec.took...)
+	per := median(micros(rec.took))
+	if c.InFlight > 1 {
+		per = rec.pace(c.InFlight)
+	}
+	busy += ownCPU()
+	for _, p := range t.others {
+		busy += p.cpu()
 	}
 	if t.relay != nil {
-		c.cpuNS += t.relay.cpu() - cpu
+		used := t.relay.cpu() - cpu
+		busy += used
+		c.cpuNS += used
 		c.calls += t.relay.calls() - calls
 	}
+	c.Busy = append(c.Busy, float64(busy)/1e3/float64(c.count))
 	c.requests += int64(c.count)
 	c.PerReq = append(c.PerReq, per)
 	return nil

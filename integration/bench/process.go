@@ -106,6 +106,32 @@ func (p *process) cpu() int64 {
 	return total
 }
 
+// family returns the process and what it has started, directly or not.
+func (p *process) family() []*process {
+	parents := make(map[int][]int)
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		var pid, parent int
+		_, _ = fmt.Sscan(string(b), &pid)
+		if i := bytes.LastIndexByte(b, ')'); i >= 0 { // the name may hold anything
+			var state string
+			_, _ = fmt.Sscan(string(b[i+1:]), &state, &parent)
+		}
+		parents[parent] = append(parents[parent], pid)
+	}
+	all := []*process{p}
+	for i := 0; i < len(all); i++ {
+		for _, pid := range parents[all[i].pid()] {
+			all = append(all, &process{cmd: &exec.Cmd{Process: &os.Process{Pid: pid}}})
+		}
+	}
+	return all
+}
+
 // wakeups is how often a thread has gone to sleep by itself.
 func (p *process) wakeups() int64 {
 	var total int64

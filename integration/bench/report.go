@@ -27,10 +27,10 @@ type report struct {
 
 // markdown writes the tables.
 func (r *report) markdown(w io.Writer) {
-	fmt.Fprintf(w, "%s, %d CPUs, pinned to %d, %d rounds, all targets interleaved. Ratios are to `limit` in the same round: median, and the middle half.\n\n",
+	fmt.Fprintf(w, "%s, %d CPUs, pinned to %d, %d rounds, all targets interleaved. Ratios are to `limit` in the same round: median, and the middle half. Busy is the processor time of client, relay and backend together: where they share a core, what the round trip would take on a machine with nothing else to do.\n\n",
 		r.Go, r.CPUs, r.Pinned, r.Rounds)
-	fmt.Fprintln(w, "| target | payload | in flight | µs/request | ratio to limit | middle half | p50 µs | p99 µs | p99 ÷ limit's | relay CPU µs | CPU ÷ limit's | relay r/w calls |")
-	fmt.Fprintln(w, "|---|---|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|")
+	fmt.Fprintln(w, "| target | payload | in flight | µs/request | ratio to limit | middle half | busy ratio | middle half | p50 µs | p99 µs | p99 ÷ limit's | relay CPU µs | CPU ÷ limit's | relay r/w calls |")
+	fmt.Fprintln(w, "|---|---|---:|---:|---:|---|---:|---|---:|---:|---:|---:|---:|---:|")
 	limits := make(map[load]*cell)
 	for _, c := range r.Cells {
 		if c.Target == limitName {
@@ -39,8 +39,9 @@ func (r *report) markdown(w io.Writer) {
 	}
 	for _, c := range r.Cells {
 		limit := limits[load{c.Payload, c.InFlight}]
-		fmt.Fprintf(w, "| %s | %s | %d | %.1f | **%.2f** | %.2f–%.2f | %.1f | %.1f | %.2f | %s | %s | %s |\n",
+		fmt.Fprintf(w, "| %s | %s | %d | %.1f | **%.2f** | %.2f–%.2f | **%.2f** | %.2f–%.2f | %.1f | %.1f | %.2f | %s | %s | %s |\n",
 			c.Target, size(c.Payload), c.InFlight, median(c.PerReq), median(c.Ratios), quantile(c.Ratios, 0.25), quantile(c.Ratios, 0.75),
+			median(c.BusyRate), quantile(c.BusyRate, 0.25), quantile(c.BusyRate, 0.75),
 			c.P50, c.P99, c.P99/limit.P99, some(c.CPU, "%.1f"), some(c.CPU/limit.CPU, "%.2f"), some(c.Calls, "%.1f"))
 	}
 	if len(r.Queries) > 0 {
@@ -112,19 +113,19 @@ func (r *report) compare(before *report, w io.Writer) (slower int) {
 	for _, c := range before.Cells {
 		old[c.Name] = c
 	}
-	fmt.Fprintln(w, "\n| cell | ratio before | ratio now | change | p |\n|---|---:|---:|---:|---:|")
+	fmt.Fprintln(w, "\n| cell | busy ratio before | now | change | p |\n|---|---:|---:|---:|---:|")
 	moved := 0
 	for _, c := range r.Cells {
 		o := old[c.Name]
 		if o == nil || c.Target == limitName {
 			continue
 		}
-		p := mannWhitney(o.Ratios, c.Ratios)
+		p := mannWhitney(o.BusyRate, c.BusyRate)
 		if p >= significance {
 			continue
 		}
 		moved++
-		was, now := median(o.Ratios), median(c.Ratios)
+		was, now := median(o.BusyRate), median(c.BusyRate)
 		if now > was {
 			slower++
 		}

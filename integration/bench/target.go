@@ -15,10 +15,11 @@ import (
 type target struct {
 	name     string
 	note     string
-	relay    *process // whose CPU is counted; nil = none
-	max      int      // largest payload in bytes; 0 = any
+	relay    *process   // whose CPU is counted; nil = none
+	others   []*process // that take part besides the relay and the client
+	max      int        // largest payload in bytes; 0 = any
 	message  func(payload int) message
-	exchange func(m message, n, inFlight int, took *[]time.Duration) (time.Duration, error)
+	exchange func(m message, n, inFlight int, rec *record) (time.Duration, error)
 }
 
 // limitName is the target that all others are divided by.
@@ -95,14 +96,14 @@ func (f *fieldOfTargets) start(p *programs, hostPath string, hostEnv []string, w
 		return err
 	}
 	f.procs = append(f.procs, backend, relay)
-	f.add(&target{name: limitName, note: "two hops, bytes copied, nothing parsed", relay: relay, message: plain("echo.say")}, newClient(relay))
+	f.add(&target{name: limitName, note: "two hops, bytes copied, nothing parsed", relay: relay, others: []*process{backend}, message: plain("echo.say")}, newClient(relay))
 
 	stdio, err := start(nil, nil, p.peer, "stdio")
 	if err != nil {
 		return err
 	}
 	f.procs = append(f.procs, stdio)
-	f.add(&target{name: "stdio", note: "one hop, no relay", message: plain("echo.say")}, newClient(stdio))
+	f.add(&target{name: "stdio", note: "one hop, no relay", others: []*process{stdio}, message: plain("echo.say")}, newClient(stdio))
 
 	daemon, err := start(nil, nil, p.self, roleFlag, "http")
 	if err != nil {
@@ -113,7 +114,7 @@ func (f *fieldOfTargets) start(p *programs, hostPath string, hostEnv []string, w
 	if err != nil {
 		return fmt.Errorf("http: %w", err)
 	}
-	f.all = append(f.all, &target{name: "http", note: "one hop, localhost, connections kept", message: plain("echo.say"), exchange: newHTTPClient(address).exchange})
+	f.all = append(f.all, &target{name: "http", note: "one hop, localhost, connections kept", others: []*process{daemon}, message: plain("echo.say"), exchange: newHTTPClient(address).exchange})
 
 	if wanted("naive") {
 		naive, err := start(nil, nil, p.nai, p.peer, "stdio")
@@ -125,13 +126,18 @@ func (f *fieldOfTargets) start(p *programs, hostPath string, hostEnv []string, w
 		if err := handshake(c, "echo__say"); err != nil {
 			return fmt.Errorf("naive: %w", err)
 		}
-		f.add(&target{name: "naive", note: "two hops, proxy on the official Go SDK", relay: naive, message: tool("echo__say", "")}, c)
+		f.add(&target{name: "naive", note: "two hops, proxy on the official Go SDK", relay: naive, others: naive.family()[1:], message: tool("echo__say", "")}, c)
 	}
-	return f.startHost(p, hostPath, hostEnv)
+	if p.against != "" {
+		if err := f.startHost(p, p.against, nil, "~"); err != nil {
+			return fmt.Errorf("%s: %w", p.against, err)
+		}
+	}
+	return f.startHost(p, hostPath, hostEnv, "")
 }
 
-// startHost starts one sox-host with every plugin, for all the targets that it is.
-func (f *fieldOfTargets) startHost(p *programs, hostPath string, hostEnv []string) error {
+// startHost starts one sox-host with every plugin, for all the targets that it is. Their names end in suffix.
+func (f *fieldOfTargets) startHost(p *programs, hostPath string, hostEnv []string, suffix string) error {
 	home, err := p.home(map[string]string{"bare": p.peer, "echo": p.echo, "adapted": p.adapt})
 	if err != nil {
 		return err
@@ -153,6 +159,7 @@ func (f *fieldOfTargets) startHost(p *programs, hostPath string, hostEnv []strin
 			return fmt.Errorf("sox-host: %w", err)
 		}
 	}
+	others := host.family()[1:]
 	for _, t := range []*target{
 		{name: "sox-bare-plain", note: "plugin without SDK, plain method", message: plain("bare.say")},
 		{name: "sox-bare-tool", note: "plugin without SDK, tools/call", message: tool("bare__say", "")},
@@ -163,7 +170,7 @@ func (f *fieldOfTargets) startHost(p *programs, hostPath string, hostEnv []strin
 		{name: "sox-sdk-modern", note: "SDK plugin, tools/call of 2026-07-28, no ack", message: tool("echo__say", modernMeta)},
 		{name: "sox-adapted", note: "official Go SDK server through sdk/mcpserver", message: tool("adapted__say", "")},
 	} {
-		t.relay = host
+		t.name, t.relay, t.others = t.name+suffix, host, others
 		f.add(t, c)
 	}
 	return nil
