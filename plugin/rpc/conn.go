@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -146,8 +147,8 @@ func NewConn(rw io.ReadWriteCloser, opts Options) *Conn {
 // io.EOF for a clean end, ErrClosed after Close, a ViolationError for bytes that are no envelopes or come too
 // slowly, or the read error.
 func (c *Conn) Run() error {
-	err := c.read()
-	if first := c.close(err, readToEnd(err)); first != nil {
+	err, rest := c.read()
+	if first := c.close(err, readToEnd(err) && !bytes.Contains(rest, ackMember)); first != nil {
 		err = first // the read error only follows from that
 	}
 	<-c.done
@@ -161,7 +162,12 @@ func readToEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
-func (c *Conn) read() error {
+// ackMember is what every ack has. A frame that was announced longer than it is swallows those behind it, and an ack that is found in such a frame
+// was written: the handler may have run.
+var ackMember = []byte(`"ack"`)
+
+// read returns why the stream ended, and the bytes of the frame that this cut.
+func (c *Conn) read() (err error, rest []byte) {
 	in := &frameStream{r: c.rw}
 	frames := wire.NewFrameReader(in, c.opts.MaxFrameBytes)
 	in.partial = frames.Partial
@@ -169,11 +175,11 @@ func (c *Conn) read() error {
 	for !c.ended.Load() {
 		body, err := frames.Next()
 		if err != nil {
-			return violation(err)
+			return violation(err), frames.Unfinished()
 		}
 		in.frame++
 		if err := wire.Scan(body, &env); err != nil {
-			return &ViolationError{err}
+			return &ViolationError{err}, nil
 		}
 		c.received.Add(1)
 		c.dispatch(&env)
@@ -184,7 +190,7 @@ func (c *Conn) read() error {
 			_ = c.out.Flush() // an error ends the connection by itself, see writeFailed
 		}
 	}
-	return ErrClosed
+	return ErrClosed, nil
 }
 
 // violation marks the read errors that are the peer's fault.

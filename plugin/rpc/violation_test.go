@@ -138,3 +138,34 @@ func TestConn_peer_that_asks_without_reading_is_cut_off(t *testing.T) {
 		}
 	})
 }
+
+// A missing ack proves nothing if it may be in a frame that was cut.
+func TestConn_an_ack_within_a_cut_frame_was_written(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cut      string
+		complete bool
+	}{
+		"cut_answer":          {"\x00\x00\x01\x00{\"jsonrpc\":\"2.0\",\"id\":1,", true},
+		"cut_header":          {"\x00\x00", true},
+		"frame_too_long":      {"\x00\x00\x01\x00{\"jsonrpc\x00\x00\x00\x09{\"ack\":1}", false},
+		"ack_without_its_end": {"\x00\x00\x00\x0a{\"ack\":10", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, p := piped(t, Options{})
+				call := newRecord("m")
+				mustStart(t, c.Conn, call)
+				_ = c.Flush()
+				p.mustNext("m")
+				_, _ = p.rw.Write([]byte(tt.cut))
+				_ = p.rw.Close()
+				if err := c.wait(t); !errors.Is(err, io.ErrUnexpectedEOF) {
+					t.Errorf("Run = %v", err)
+				}
+				if reply := call.once(t); reply.Phase != Sent || reply.Complete != tt.complete {
+					t.Errorf("retired as %v, complete %v", reply.Phase, reply.Complete)
+				}
+			})
+		})
+	}
+}

@@ -185,5 +185,8 @@ func (f *FrameReader) Next() ([]byte, error) {
 // Buffered reports whether Next can answer without reading from the stream.
 func (f *FrameReader) Buffered() bool { return f.dec.Buffered() }
 
+// Unfinished returns the bytes of an unfinished frame, its header included, valid until the next call of Next.
+func (f *FrameReader) Unfinished() []byte { return f.dec.buf[f.dec.start:f.dec.end] }
+
 // Partial reports whether some bytes of an unfinished frame have arrived.
 func (f *FrameReader) Partial() bool { return f.dec.Pending() > 0 }
