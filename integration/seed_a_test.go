@@ -240,6 +240,7 @@ with client.Client([sys.argv[2], "serve", "--max-line-bytes", "64KiB"]) as c:
         pass
     assert c.initialize()["serverInfo"]["name"] == "sox-host"
     assert c.call("tools/list")["tools"]
+    c.close(grace=30.0)
 assert c.process.returncode == 0, c.process.returncode
 print("all good")
 `

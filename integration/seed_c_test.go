@@ -101,14 +101,16 @@ func TestSeed_C9_IdempotentIsRepeated(t *testing.T) {
 // A crash is described by how the process ended and what it said last.
 func TestSeed_C9_CrashIsExplained(t *testing.T) {
 	t.Parallel()
-	_, h := kitBeside(t, stamp.Options{})
-	for _, when := range []string{"before", "during"} {
-		a := h.Tool("kit__crash", map[string]any{"when": when})
+	_, h, names := crashing(t)
+	for i, when := range []string{"before", "during"} {
+		a := h.Tool(names[i]+"__crash", map[string]any{"when": when})
 		expectUnknown(t, a)
 		if a.Error != nil && (!strings.Contains(a.Error.Message, "code 5") || !strings.Contains(a.Error.Message, "kit: crash "+when)) {
 			t.Errorf("the error does not say how it ended and what it said: %s", a)
 		}
 	}
-	h.Tool("kit__crash", map[string]any{"when": "after"}).Kit(t)
-	h.Tool("kit__echo", nil).Kit(t)
+	h.Tool(names[2]+"__crash", map[string]any{"when": "after"}).Kit(t)
+	for _, name := range names[:3] {
+		h.Tool(name+"__echo", nil).Kit(t)
+	}
 }

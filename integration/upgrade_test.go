@@ -305,7 +305,7 @@ func TestNotices(t *testing.T) {
 // Whoever hears list_changed finds the new tool in the list, and can call it.
 func TestNewToolIsThereWithTheNotice(t *testing.T) {
 	t.Parallel()
-	const rounds = 25
+	const rounds = 12
 	p, h := kitBeside(t, stamp.Options{})
 	h.Tools()
 	for i := 1; i <= rounds; i++ {

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -111,8 +112,19 @@ var programs *Programs
 // Main is the TestMain of a package that uses a Place: it builds what every test needs, runs the tests, and removes what it built.
 func Main(m *testing.M) {
 	flag.Parse()
+	beside := false
+	flag.Visit(func(f *flag.Flag) { beside = beside || f.Name == "test.parallel" })
+	if !beside {
+		if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
+			panic(err) // package testing has lost a flag
+		}
+	}
 	os.Exit(run(m))
 }
+
+// parallel is how many tests run at once: 8, since most of their time is spent waiting for what the host does on purpose, such as watching a new
+// version for two seconds.
+const parallel = 8
 
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "sxb")

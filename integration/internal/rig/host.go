@@ -109,6 +109,13 @@ func (h *Host) Kill() {
 	h.Wait()
 }
 
+// ExpectKill says that the host ends by a SIGKILL that this rig does not send, such as one of its own.
+func (h *Host) ExpectKill() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.killed = true
+}
+
 // Wait waits for the host to end and returns its exit code, -1 after a signal.
 func (h *Host) Wait() int {
 	h.t.Helper()
