@@ -33,6 +33,7 @@ type pluginStatus struct {
 	Version      string            `json:"version"`
 	Generation   uint64            `json:"generation"`
 	PID          int               `json:"pid"`
+	Operation    string            `json:"operation"`
 	Problems     []string          `json:"problems"`
 	LastRollback string            `json:"last_rollback"`
 	Counters     map[string]uint64 `json:"counters"`
