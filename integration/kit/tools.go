@@ -321,6 +321,9 @@ func (k *kit) frame(ctx context.Context, _ *session, in input, _ *sdk.Request) (
 	case "cut", "header":
 		os.Exit(6)
 	case "slow":
+		if err := k.ledger(in); err != nil { // it has begun
+			return nil, err
+		}
 		for ctx.Err() == nil && rawWrite([]byte{' '}) {
 			if err := wait(ctx, slowByte); err != nil {
 				return nil, err
