@@ -44,6 +44,15 @@ test: ## every test, with the race detector and in random order; about five minu
 integration: ## only the tests with real binaries and real clients
 	$(GO) test -shuffle=on -timeout 15m $(FLAGS) ./integration/...
 
+.PHONY: interop
+interop: integration/interop/node_modules/.package-lock.json ## servers and clients of other makers, from npm; needs Node 20, takes some minutes
+	$(GO) test -v -tags interop -timeout 15m ./integration/interop $(FLAGS)
+
+# npm writes this file last.
+integration/interop/node_modules/.package-lock.json: integration/interop/package-lock.json
+	cd integration/interop && npm ci
+	touch $@
+
 .PHONY: check
 check: ## formatting, vet for each system, staticcheck, go.mod
 	@unformatted="$$(git ls-files -z '*.go' | xargs -0 gofmt -l)"; \

@@ -49,7 +49,7 @@ server-everything are each upgraded from 1.0.0 to 1.1.0 with calls in flight; no
 
 const resultsTail = `
 The second generation of the TypeScript SDK asks for the era in a process of its own that it ends at once, so it starts two hosts. The Inspector runs one method and ends: it sees
-an upgrade by its next start. A legacy server's questions to a client of the modern era: see the tests named Questions.
+an upgrade by its next start.
 `
 
 // TestClients runs every client in every era that it speaks, and compares what was seen with RESULTS.md.
@@ -347,7 +347,7 @@ func inspect(era string) func(t *testing.T, s *seen) {
 				"--config", file, "--server", "sox", "--protocol-era", era, "--format", "json"}, args...)
 			cmd := exec.CommandContext(ctx, runtime, args...)
 			cmd.Dir = p.Home
-			cmd.Env = append(cmd.Environ(), "HOME="+p.Home, "MCP_INSPECTOR_TELEMETRY=0")
+			cmd.Env = append(cmd.Environ(), "HOME="+p.Home, "MCP_INSPECTOR_SECRET_STORE=memory")
 			cmd.WaitDelay = rig.Patience
 			return cmd
 		}
@@ -372,9 +372,16 @@ func inspect(era string) func(t *testing.T, s *seen) {
 				}
 			}
 		}
-		want(run("--method", "initialize"), "sox-host")
+		opened := run("--method", "initialize")
+		var agreed struct {
+			Result struct{ ProtocolVersion string }
+		}
+		if err := json.Unmarshal([]byte(opened), &agreed); err != nil {
+			t.Errorf("initialize: %v: %s", err, opened)
+		}
+		s.revision, s.starts = agreed.Result.ProtocolVersion, len(p.Lines("starts"))
+		want(opened, `"name":"sox-host"`)
 		want(run("--method", "tools/list"), `"everything__echo"`, `"notes__search"`)
-		perRun := len(p.Lines("starts")) / 2
 		want(run("--method", "tools/call", "--tool-name", "everything__get-sum", "--tool-arg", "a=2", "b=3"), "The sum of 2 and 3 is 5.")
 		want(run("--method", "tools/call", "--tool-name", "notes__search", "--tool-args-json", `{"query":"storage"}`), `"structuredContent"`, "engineering/storage.md")
 		want(run("--method", "prompts/list"), `"everything__args-prompt"`)
@@ -403,11 +410,6 @@ func inspect(era string) func(t *testing.T, s *seen) {
 		_ = cmd.Wait() // how it ends is its own affair
 		expectClosed(p)
 		s.cancel = "by its end"
-		s.revision = map[string]string{"legacy": "2025-11-25"}[era]
-		if s.revision == "" {
-			s.revision = "2026-07-28"
-		}
-		s.starts = perRun
 		s.closed = "yes"
 	}
 }

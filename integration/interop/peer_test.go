@@ -28,6 +28,7 @@ type peer struct {
 
 	mu    sync.Mutex
 	asked []string // what the server asked its client, in canonical form
+	roots []any    // of the client
 }
 
 const metaPrefix = "io.modelcontextprotocol/"
@@ -36,6 +37,7 @@ const metaPrefix = "io.modelcontextprotocol/"
 func open(t *testing.T, h *rig.Host, prefix string, modern bool, capabilities map[string]any) *peer {
 	t.Helper()
 	p := &peer{Host: h, prefix: prefix, modern: modern, capabilities: capabilities, hold: make(chan struct{})}
+	p.roots = []any{map[string]any{"uri": "file:///work/one", "name": "one"}, map[string]any{"uri": "file:///work/two"}}
 	h.OnRequest(func(m rig.Message) (any, *rig.Error) { return p.serve(t, m) })
 	if !modern {
 		h.Initialize(capabilities)
@@ -104,7 +106,9 @@ func (p *peer) serve(t *testing.T, m rig.Message) (any, *rig.Error) {
 	case "ping":
 		return map[string]any{}, nil
 	case "roots/list":
-		return map[string]any{"roots": []any{map[string]any{"uri": "file:///work/one", "name": "one"}, map[string]any{"uri": "file:///work/two"}}}, nil
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return map[string]any{"roots": p.roots}, nil
 	case "sampling/createMessage":
 		return map[string]any{
 			"role": "assistant", "model": "none", "stopReason": "endTurn", "content": map[string]any{"type": "text", "text": "forty-two"},
