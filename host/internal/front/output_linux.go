@@ -26,3 +26,6 @@ func pipeChunk(fd int) func(want int) int {
 		return pipeBufBytes
 	}
 }
+
+// hangUpEvents are what a peer's closed writing end is announced by, besides POLLHUP: Node gives its children sockets, which stay open the other way.
+const hangUpEvents = unix.POLLRDHUP

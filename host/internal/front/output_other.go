@@ -10,5 +10,5 @@ import (
 // tryWrite returns nil: every write may block here.
 func tryWrite(*os.File) func(p []byte) (int, error) { return nil }
 
-// watchReader does nothing here: a reader that went away is noticed by the next write.
-func watchReader(io.Writer, func()) {}
+// watchPeer does nothing here: a client that went away is noticed by the next read or write.
+func watchPeer(io.Reader, func(), io.Writer, func()) {}

@@ -6,3 +6,6 @@ package front
 func pipeChunk(int) func(want int) int {
 	return func(int) int { return pipeBufBytes }
 }
+
+// hangUpEvents: POLLHUP alone announces a peer's closed end.
+const hangUpEvents = 0

@@ -64,26 +64,30 @@ func again(n int, err error) (int, error) {
 	return max(n, 0), err
 }
 
-// watchReader calls gone when the reading end of w is closed while nothing is being written. It costs one
-// thread that sleeps in poll for the rest of the process's life.
-func watchReader(w io.Writer, gone func()) {
-	f, ok := w.(*os.File)
-	if !ok {
-		return
+// watchPeer calls ended when the writing end of in is closed, even if there is something left to read, and gone when the reading end of out is closed
+// while nothing is being written. What is no file is not watched. It costs one thread that sleeps in poll for the rest of the process's life.
+func watchPeer(in io.Reader, ended func(), out io.Writer, gone func()) {
+	fds := []unix.PollFd{{Fd: -1, Events: hangUpEvents}, {Fd: -1}} // -1 is skipped by poll
+	reports := []func(){ended, gone}
+	for i, stream := range []any{in, out} {
+		if f, ok := stream.(*os.File); ok {
+			fds[i].Fd = int32(f.Fd())
+		}
 	}
-	fd := int32(f.Fd())
-	// Not joined: poll on the process's stdout cannot be interrupted.
+	// Not joined: poll on the process's own streams cannot be interrupted.
 	go func() {
-		for {
-			fds := []unix.PollFd{{Fd: fd}}
-			_, err := unix.Poll(fds, -1)
-			switch {
-			case errors.Is(err, unix.EINTR):
-			case err != nil:
+		for fds[0].Fd >= 0 || fds[1].Fd >= 0 {
+			if _, err := unix.Poll(fds, -1); err != nil {
+				if errors.Is(err, unix.EINTR) {
+					continue
+				}
 				return
-			case fds[0].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0:
-				gone()
-				return
+			}
+			for i, report := range reports {
+				if fds[i].Fd >= 0 && fds[i].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL|hangUpEvents) != 0 {
+					fds[i].Fd = -1
+					report()
+				}
 			}
 		}
 	}()

@@ -22,6 +22,10 @@ type Handler interface {
 // 300 ms, a part of the 1.5 s in which the host is to be gone.
 const lastLine = 300 * time.Millisecond
 
+// lull is how long a client that has closed its end may take nothing of a full backlog before it counts as gone: 300 ms. Whoever waits for it to read
+// is then let go, and the host can still end in time.
+const lull = 300 * time.Millisecond
+
 // ErrClientGone reports that the client closed its end of stdout.
 var ErrClientGone = errors.New("the client no longer reads")
 
@@ -33,6 +37,7 @@ type Stdio struct {
 	limit int
 	gone  chan struct{} // closed when a write failed or the reader hung up
 	once  sync.Once
+	last  sync.Once
 }
 
 // NewStdio returns a front over in and out. Lines of more than limit bytes are skipped.
@@ -50,6 +55,29 @@ func oversize(err error) *wire.LineSizeError {
 }
 
 func (f *Stdio) hangUp() { f.once.Do(func() { close(f.gone) }) }
+
+// closing is called when the client has closed its end, whether or not all its lines have been read. From then on a client that does not read keeps
+// nobody waiting: the sink fails once it has been full and unmoved for a lull. It ends when the sink fails, which the owner of Out sees to.
+func (f *Stdio) closing() {
+	f.last.Do(func() {
+		handed := f.Out.Handed()
+		var look func()
+		look = func() {
+			now := f.Out.Handed()
+			switch {
+			case f.Out.Flush() != nil:
+				return
+			case now == handed && f.Out.Backlog() >= rpc.DefaultBacklogBytes:
+				f.Out.Fail(ErrClientGone)
+				f.hangUp()
+				return
+			}
+			handed = now
+			time.AfterFunc(lull, look)
+		}
+		time.AfterFunc(lull, look)
+	})
+}
 
 // Run hands every line to h until the client closes its end of the input (nil), stops reading
 // (ErrClientGone), or ctx ends (its cause). A read of the process's stdin cannot be interrupted: the goroutine
@@ -84,7 +112,8 @@ func (f *Stdio) Run(ctx context.Context, h Handler) error {
 			}
 		}
 	}()
-	watchReader(f.out, f.hangUp)
+	// The end of the input is behind what has not been read yet, perhaps for ever: the reader waits for a client that does not read.
+	watchPeer(f.in, f.closing, f.out, f.hangUp)
 
 	var err error
 	select {
