@@ -142,6 +142,7 @@ func TestPingWhileEveryPluginIsFrozen(t *testing.T) {
 	var frozen []*rig.Future
 	for i, pid := range pids {
 		signalProcess(t, pid, syscall.SIGSTOP)
+		p.Await("the process is stopped", func() bool { return processState(pid) == "T" })
 		frozen = append(frozen, h.StartTool(names[i]+"__echo", nil))
 	}
 	bound := promised(50 * time.Millisecond)
@@ -168,6 +169,16 @@ func TestPingWhileEveryPluginIsFrozen(t *testing.T) {
 		f.Wait().Kit(t)
 	}
 	t.Logf("pings: median %v, slowest %v; the flood is over: %v", took[len(took)/2], took[len(took)-1], flood.Answered())
+}
+
+// processState is the letter that the kernel gives for the state of a process.
+func processState(pid int) string {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(string(raw), ") ")
+	return rest[:min(1, len(rest))]
 }
 
 // signalProcess sends a signal to a plugin.
