@@ -41,6 +41,8 @@ type Envelope struct {
 	name, uri, arguments, meta, requestID, token Span
 	// One level into params._meta.
 	metaToken, metaProtocol, metaCapabilities, metaClient, metaLogLevel Span
+	// One level into result.
+	resultType, inputRequests, resultMeta Span
 
 	nullID bool
 }
@@ -96,6 +98,12 @@ func (e *Envelope) MetaProtocolVersion() []byte    { return e.at(e.metaProtocol)
 func (e *Envelope) MetaClientCapabilities() []byte { return e.at(e.metaCapabilities) }
 func (e *Envelope) MetaClientInfo() []byte         { return e.at(e.metaClient) }
 func (e *Envelope) MetaLogLevel() []byte           { return e.at(e.metaLogLevel) }
+
+// ResultType, InputRequests and ResultMeta are members of a result that is an object (MCP 2026-07-28, Results). A
+// relay that had to search every result for them would read it once more.
+func (e *Envelope) ResultType() []byte    { return e.at(e.resultType) }
+func (e *Envelope) InputRequests() []byte { return e.at(e.inputRequests) }
+func (e *Envelope) ResultMeta() []byte    { return e.at(e.resultMeta) }
 
 // EnvelopeError says why bytes are not an envelope.
 type EnvelopeError struct {

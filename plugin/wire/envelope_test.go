@@ -307,3 +307,32 @@ func TestUnquote(t *testing.T) {
 		}
 	}
 }
+
+func TestScan_members_of_results(t *testing.T) {
+	tests := []struct{ name, result, kind, inputs, meta string }{
+		{"none", `{"content":[{"_meta":{},"resultType":"x"}]}`, "", "", ""},
+		{"all", `{ "_meta" : {"a":1}, "inputRequests":{"b":{}} ,"resultType":"input_required"}`, `"input_required"`, `{"b":{}}`, `{"a":1}`},
+		{"the_first_of_two_counts", `{"resultType":"a","resultType":"b"}`, `"a"`, "", ""},
+		{"name_with_an_escape", `{"result\u0054ype":"a"}`, `"a"`, "", ""},
+		{"no_object", `["resultType"]`, "", "", ""},
+		{"empty", `{}`, "", "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var env Envelope
+			if err := Scan([]byte(`{"jsonrpc":"2.0","id":1,"result":`+tt.result+`}`), &env); err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range []struct{ got, want string }{
+				{string(env.Result()), tt.result},
+				{string(env.ResultType()), tt.kind},
+				{string(env.InputRequests()), tt.inputs},
+				{string(env.ResultMeta()), tt.meta},
+			} {
+				if part.got != part.want {
+					t.Errorf("got %s, want %s", part.got, part.want)
+				}
+			}
+		})
+	}
+}

@@ -68,7 +68,7 @@ func (s *scanner) envelope(env *Envelope) *fault {
 		case "params":
 			return s.params(env)
 		case "result":
-			return s.member(&env.result)
+			return s.result(env)
 		case "error":
 			return s.member(&env.errObj)
 		case "session":
@@ -162,6 +162,36 @@ func (s *scanner) params(env *Envelope) *fault {
 	})
 	if f == nil {
 		env.params = Span{start, s.pos}
+	}
+	return f
+}
+
+// result scans the result; when it is an object, one level of it. Of members that appear twice the first counts, as
+// for Member: nothing is routed by them.
+func (s *scanner) result(env *Envelope) *fault {
+	start := s.pos
+	if env.result.Present() || s.data[start] != '{' {
+		return s.member(&env.result)
+	}
+	f := s.object(func(key []byte) *fault {
+		var span *Span
+		switch string(key) {
+		case "resultType":
+			span = &env.resultType
+		case "inputRequests":
+			span = &env.inputRequests
+		case "_meta":
+			span = &env.resultMeta
+		}
+		at := s.pos
+		f := s.value()
+		if span != nil && !span.Present() {
+			*span = Span{at, s.pos}
+		}
+		return f
+	})
+	if f == nil {
+		env.result = Span{start, s.pos}
 	}
 	return f
 }

@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -22,15 +21,10 @@ type InputRequest struct {
 // MaxInputs bounds the requests of one input_required that are looked at: 64.
 const MaxInputs = 64
 
-var (
-	marker = []byte("input_required")
-	leaked = []byte(`"inputRequests"`)
-)
-
-// MayAsk reports whether a result may be one that asks for input. It is a search for two words, so that the
-// usual result need not be taken apart.
-func MayAsk(result []byte) bool {
-	return bytes.Contains(result, leaked) || bytes.Contains(result, marker)
+// MayAsk reports whether the result of a response may be one that asks for input. It looks at what the scan has
+// found, so that the usual result need not be read again.
+func MayAsk(env *wire.Envelope) bool {
+	return env.InputRequests() != nil || string(wire.Unquote(env.ResultType())) == "input_required"
 }
 
 // InputRequired takes a result apart that asks for input: what it wants, and its requestState (raw, nil = none).

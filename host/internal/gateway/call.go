@@ -148,11 +148,11 @@ func (c *call) Finish(_ *slot.Request, a slot.Answer) {
 			return
 		}
 		c.writeFailure(a.Env.Error())
-	case !c.era.up.Modern() && bridge.MayAsk(a.Env.Result()) && c.askClient(a.Env.Result()):
+	case !c.era.up.Modern() && bridge.MayAsk(a.Env) && c.askClient(a.Env.Result()):
 		return
 	default:
 		c.succeeded()
-		c.writeAnswer(c.result(a.Env.Result()), a.Version)
+		c.writeAnswer(c.result(a.Env), a.Version)
 	}
 	s.retire(c)
 	if a.Err != nil {
@@ -170,14 +170,14 @@ func (c *call) succeeded() {
 }
 
 // result is a plugin's result as the client's era has it.
-func (c *call) result(result []byte) []byte {
-	g := c.s.gw
+func (c *call) result(env *wire.Envelope) []byte {
+	g, result := c.s.gw, env.Result()
 	switch modern := c.era.up.Modern(); {
 	case c.bridged && modern:
 		return oneLine(bridge.Modern(c.method(), result, g.serverInfo()))
 	case c.bridged:
 		return oneLine(bridge.Legacy(c.method(), result))
-	case modern:
+	case modern && env.ResultMeta() != nil:
 		return g.nameServer(oneLine(result))
 	}
 	return oneLine(result)

@@ -313,7 +313,7 @@ func (s *Session) keepOutcome(c *call, a slot.Answer) bool {
 			s.answer(id, func(dst []byte) []byte { return wire.AppendRawError(dst, id, errObj) })
 		}
 	default:
-		result := clone(c.result(a.Env.Result()))
+		result := clone(c.result(a.Env))
 		version := a.Version
 		w.outcome = func(id []byte) {
 			late := &call{s: s, era: c.era, id: id, target: c.target}
