@@ -67,6 +67,18 @@ func TestClose(t *testing.T) {
 			want(t, "outcome", r.by(), "-32009 no")
 		})
 	})
+	t.Run("while_a_process_is_being_made", func(t *testing.T) {
+		bubble(t, []string{"1.0.0"}, func(e *env) {
+			hold := make(chan struct{})
+			e.set("1.0.0", func(p *script) { p.launchHold = hold })
+			e.open(Settings{})
+			r := e.call(e.session(), Once, "")
+			synctest.Wait()
+			time.AfterFunc(2*time.Second, func() { close(hold) })
+			closing(e, time.Second)
+			want(t, "outcome", r.by(), "-32009 no")
+		})
+	})
 	t.Run("while_it_waits_to_start_again", func(t *testing.T) {
 		bubble(t, []string{"1.0.0"}, func(e *env) {
 			e.open(Settings{})

@@ -281,7 +281,7 @@ func (u *upgrade) resolve(ctx context.Context) (err error) {
 	if u.state, err = s.cfg.State.Load(s.name); err != nil {
 		return u.fail(StepResolve, ExitFailed, err)
 	}
-	if u.old == nil {
+	if u.old == nil && !(u.req.Adopt && !u.oldRef.IsZero()) { // adopting starts from what this host shows
 		u.oldRef = u.state.Active
 	}
 	u.report.From, u.report.FromSHA256 = u.oldRef.Version.String(), u.oldRef.SHA256
@@ -444,7 +444,7 @@ func (u *upgrade) prepare(ctx context.Context) error {
 	began := time.Now()
 	startCtx, cancel := context.WithTimeoutCause(ctx, s.cfg.Settings.StartTimeout, fmt.Errorf("%w: not ready within %v", errTimeout, s.cfg.Settings.StartTimeout))
 	defer cancel()
-	g, step, err := s.bringUp(startCtx, u.home, u.build, u.step)
+	g, step, err := s.bringUp(startCtx, u.home, u.build, u.served, u.step)
 	if err != nil {
 		if u.old != nil && !s.cfg.Settings.Exclusive {
 			err = fmt.Errorf("%w. If only one instance of %s may run at a time, set \"exclusive\": true in %s.json", err, s.name, s.name)
@@ -488,6 +488,13 @@ func (u *upgrade) prepare(ctx context.Context) error {
 	}
 	u.done(StepCommit, "")
 	return nil
+}
+
+// served reports that the old generation serves a session, or would: the new one must then serve it too.
+func (u *upgrade) served(session *Session) bool {
+	u.s.mu.Lock()
+	defer u.s.mu.Unlock()
+	return u.old == nil || u.old.opened[session.ID].usable()
 }
 
 func join(reasons []string) string {

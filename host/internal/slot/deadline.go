@@ -56,7 +56,7 @@ func (s *Slot) overdue() {
 			failed = append(failed, s.notSentLocked(r, wire.CodeDeadlineExceeded, wire.ErrorData{Executed: wire.ExecutedNo}, "the deadline passed before plugin %s was ready", s.name))
 		case s.swapping > 0 && !r.giveUp.After(now):
 			// An upgrade holds the slot, each step of which is bounded: its end decides.
-			r.giveUp = now.Add(s.cfg.Settings.GiveUp)
+			r.giveUp = now.Add(s.patience())
 			due(r.giveUp)
 			keep = append(keep, r)
 		case due(r.giveUp):

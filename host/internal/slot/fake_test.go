@@ -37,6 +37,8 @@ type script struct {
 	sick         bool // health answers an error
 	listError    bool
 	refuseOpen   bool
+	refuses      uint64 // sessions up to this number
+	launchHold   chan struct{}
 	refuseState  bool // does not take a snapshot
 	ignoresStop  bool // neither the end of its connection nor a signal but SIGKILL ends it
 	holdOpen     chan struct{}
@@ -98,6 +100,9 @@ func (w *world) Launch(ctx context.Context, l Launch) (Backend, error) {
 	s := w.scripts[l.Build.Version.String()]
 	w.started = append(w.started, time.Now())
 	w.mu.Unlock()
+	if s.launchHold != nil {
+		<-s.launchHold
+	}
 	if s.launchError != nil {
 		return nil, s.launchError
 	}
@@ -334,7 +339,7 @@ func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
 		go p.leave()
 	case wire.MethodSessionOpen:
 		wait(p, s.holdOpen)
-		if s.refuseOpen {
+		if id, _ := wire.ParseUint(wire.Member(env.Params(), "session")); s.refuseOpen || id <= s.refuses {
 			refuse("no room for a session")
 			return
 		}
@@ -432,6 +437,9 @@ func (p *proc) call(c *rpc.Conn, env *wire.Envelope) {
 		p.kill()
 		return
 	}
+	if how == "mute-once" && p.num == 1 {
+		return
+	}
 	if env.WantsAck() {
 		if c.Send(func(dst []byte) []byte { return wire.AppendAck(dst, env.ID()) }) != nil || c.Drained() != nil {
 			return // a handler starts only behind its ack
@@ -447,6 +455,12 @@ func (p *proc) call(c *rpc.Conn, env *wire.Envelope) {
 	p.world.mu.Unlock()
 	if how == "crash" || how == "crash-once" && n == 1 {
 		p.kill()
+		return
+	}
+	if how == "answer-and-exit" {
+		_ = c.Reply(env.ID(), p.result(key))
+		_ = c.Drained()
+		p.die(0, "")
 		return
 	}
 	if how == "exit" {

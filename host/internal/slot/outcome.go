@@ -72,7 +72,7 @@ func (s *Slot) requeueLocked(again []*Request) {
 	for _, r := range again {
 		s.counters.replayed++
 		r.gen = nil
-		r.giveUp = now.Add(s.cfg.Settings.GiveUp)
+		r.giveUp = now.Add(s.patience())
 	}
 	s.queue = append(again, s.queue...)
 	s.armLocked(again[0].giveUp)

@@ -21,7 +21,7 @@ type Settings struct {
 	StartTimeout time.Duration // launch to ready, opened and listed; default 10 s
 	CallTimeout  time.Duration // bound of a request that names none; default 1 h, longer than any client waits
 	DrainTimeout time.Duration // bound of a drain; default 30 s
-	GiveUp       time.Duration // bound of a request's wait for a generation; default 10 s
+	GiveUp       time.Duration // bound of a request's wait for a generation; default 10 s, or a longer StartTimeout
 	Probation    time.Duration // after a cutover, a crash rolls back; default 30 s
 	IdleRetire   time.Duration // stop after this long without work; 0 = never
 	Queue        int           // requests that may wait for a generation; default 256
@@ -193,6 +193,7 @@ func (s *Slot) sendLocked(g *generation, r *Request) error {
 		if err == nil {
 			r.done.Store(true)
 		}
+		g.lost = g.lost || err != nil && connectionEnded(err)
 		return err
 	}
 	if r.Class == Idempotent && r.schema == "" {
@@ -280,12 +281,18 @@ func (s *Slot) enqueueLocked(r *Request) (failed failures) {
 		failed = append(failed, s.notSentLocked(oldest, wire.CodeUnavailable, wire.ErrorData{Detail: "queue full", RetryAfterMS: minRetryAfter.Milliseconds()}, "plugin %s is not ready and more than %d requests wait for it", s.name, s.cfg.Settings.Queue))
 	}
 	if r.giveUp.IsZero() {
-		r.giveUp = time.Now().Add(s.cfg.Settings.GiveUp)
+		r.giveUp = time.Now().Add(s.patience())
 	}
 	s.queue = append(s.queue, r)
 	s.armLocked(r.giveUp)
 	s.armLocked(r.Deadline)
 	return failed
+}
+
+// patience is how long a request waits for a generation: a plugin whose owner allows it a longer start is
+// waited for as long.
+func (s *Slot) patience() time.Duration {
+	return max(s.cfg.Settings.GiveUp, s.cfg.Settings.StartTimeout)
 }
 
 // awayLocked reports that no generation is there, and that nothing under way will bring one soon.

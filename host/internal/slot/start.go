@@ -10,6 +10,7 @@ import (
 
 	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/host/internal/store"
+	"github.com/sox-host/sox-host/plugin/wire"
 )
 
 // recall reads what is known on disk: the build to start, and whether its last start failed.
@@ -251,7 +252,7 @@ func (s *Slot) start() {
 	build, err := s.buildToStart(ctx)
 	var g *generation
 	if err == nil {
-		g, _, err = s.bringUp(ctx, s.cfg.Home, build, func(Step) {})
+		g, _, err = s.bringUp(ctx, s.cfg.Home, build, func(*Session) bool { return false }, func(Step) {})
 	}
 	if err != nil {
 		s.startFailed(err)
@@ -333,9 +334,9 @@ func (s *Slot) restage(ctx context.Context, ref store.Ref) (store.Build, error) 
 	return store.Build{}, fmt.Errorf("build %s (%.12s) is neither in the store nor in the plugins folder: put the file back, or run: sox-host upgrade %s", ref.Version, ref.SHA256, s.name)
 }
 
-// bringUp launches a build of home's store and opens every known session on it. Nothing is left running on failure. at is told
-// the steps; the returned one is where it failed.
-func (s *Slot) bringUp(ctx context.Context, home *store.Home, build store.Build, at func(Step)) (*generation, Step, error) {
+// bringUp launches a build of home's store and opens every known session on it. Nothing is left running on failure. must says
+// which sessions it may not refuse. at is told the steps; the returned one is where it failed.
+func (s *Slot) bringUp(ctx context.Context, home *store.Home, build store.Build, must func(*Session) bool, at func(Step)) (*generation, Step, error) {
 	if err := home.Verify(build); err != nil {
 		return nil, StepStart, err
 	}
@@ -348,10 +349,12 @@ func (s *Slot) bringUp(ctx context.Context, home *store.Home, build store.Build,
 	for {
 		session := s.unopened(g)
 		if session == nil {
+			s.dropRefused(g)
 			return g, StepOpen, nil
 		}
 		hello, err := g.openSession(ctx, session)
-		if err != nil {
+		var refusal *wire.Error
+		if err != nil && (!errors.As(err, &refusal) || must(session)) {
 			err = g.explain(err) // before it is stopped: that would be the reason
 			g.stop(process.DefaultLadder)
 			return nil, StepOpen, err
@@ -359,11 +362,23 @@ func (s *Slot) bringUp(ctx context.Context, home *store.Home, build store.Build,
 		s.mu.Lock()
 		known := s.sessions[session.ID] != nil
 		if known {
-			g.opened[session.ID] = &opening{done: true, hello: hello}
+			g.opened[session.ID] = &opening{done: true, err: err, hello: hello}
 		}
 		s.mu.Unlock()
 		if !known { // it was closed meanwhile
 			g.closeSession(session.ID)
+		}
+	}
+}
+
+// dropRefused takes the sessions that a candidate refused out again: the next request of one tries again.
+func (s *Slot) dropRefused(g *generation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, o := range g.opened {
+		if o.err != nil {
+			g.log.Warn("session not opened", "error", o.err)
+			delete(g.opened, id)
 		}
 	}
 }

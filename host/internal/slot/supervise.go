@@ -91,6 +91,10 @@ func (s *Slot) generationEnded(g *generation) {
 			}
 			more, _ := s.failedLocked()
 			failed = append(failed, more...)
+			if s.breaker.Look().Open { // it starts, and cannot be used all the same
+				s.startFault = s.lastExit
+				s.work.Go(func() { s.remember(g.exit.String()) }) // one small write
+			}
 		}
 	}
 	s.advanceLocked()

@@ -52,11 +52,16 @@ func TestQueueIsBoundedOldestFirst(t *testing.T) {
 func TestGiveUp(t *testing.T) {
 	bubble(t, []string{"1.0.0"}, func(e *env) {
 		e.set("1.0.0", func(c *script) { c.silent = true })
-		e.open(Settings{StartTimeout: time.Minute})
+		e.open(Settings{})
 		began := time.Now()
 		r := e.call(e.session(), Once, "")
 		want(t, "outcome", r.by(), "-32001 no")
 		want(t, "after", time.Since(began), 10*time.Second)
+	})
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.set("1.0.0", func(c *script) { c.bootDelay = 90 * time.Second })
+		e.open(Settings{StartTimeout: 2 * time.Minute})
+		want(t, "a plugin that may take long", e.call(e.session(), Once, "").by(), "1.0.0")
 	})
 }
 
@@ -69,7 +74,6 @@ func TestBrokenStart(t *testing.T) {
 		"hangs":          func(s *script) { s.silent = true },
 		"wrong_version":  func(s *script) { s.says = "9.9.9" },
 		"exits_at_ready": func(s *script) { s.exitAtReady = true },
-		"refuses":        func(s *script) { s.refuseOpen = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, []string{"1.0.0"}, func(e *env) {
@@ -250,6 +254,64 @@ func TestCleanExit(t *testing.T) {
 	})
 }
 
+// A plugin that ends after every call, however cleanly, is in a loop.
+func TestExitAfterEveryCall(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		s := e.session()
+		for range 600 {
+			e.call(s, Once, "answer-and-exit")
+			pass(100 * time.Millisecond)
+		}
+		if n := e.starts(time.Minute); n > 20 {
+			t.Errorf("%d starts in 60 s", n)
+		}
+	})
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		s := e.session()
+		e.up(s)
+		pass(time.Minute)
+		want(t, "with a call in flight", e.call(s, Once, "exit").by(), "-32003 unknown")
+		want(t, "crashes", e.slot.Status().Counters["crashes"], 1)
+	})
+}
+
+// One session that is refused at a start does not keep the plugin from the others.
+func TestOneRefusedSessionDoesNotStopTheStart(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.set("1.0.0", func(c *script) { c.refuses = 1 })
+		e.open(Settings{})
+		bad, good := e.session(), e.session()
+		a, b := e.call(bad, Once, ""), e.call(good, Once, "")
+		want(t, "refused", a.by(), "-32001 no")
+		want(t, "served", b.by(), "1.0.0")
+		e.drop("1.1.0", "") // which refuses what the old one refuses
+		e.set("1.1.0", func(c *script) { c.refuses = 1 })
+		want(t, "result", e.upgrade(UpgradeRequest{SettleMS: quick}).Result, ResultUpgraded)
+		e.drop("1.2.0", "") // which refuses more
+		e.set("1.2.0", func(c *script) { c.refuses = 2 })
+		want(t, "step", e.upgrade(UpgradeRequest{}).FailedStep, StepOpen)
+	})
+}
+
+// A plugin that keeps crashing is remembered like one that does not start.
+func TestCrashLoopIsRemembered(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		s := e.session()
+		for range 3 {
+			e.call(s, Once, "crash").by()
+			pass(time.Second)
+		}
+		want(t, "state", e.slot.Status().State, "broken")
+		want(t, "remembered", e.load().LastStartFailed, true)
+		pass(time.Minute)
+		want(t, "back", e.call(s, Once, "").by(), "1.0.0")
+		want(t, "remembered", e.load().LastStartFailed, false)
+	})
+}
+
 // A plugin that closes its connection and keeps running is stopped; what was in flight ends.
 func TestClosedConnection(t *testing.T) {
 	bubble(t, []string{"1.0.0"}, func(e *env) {
@@ -266,6 +328,34 @@ func TestClosedConnection(t *testing.T) {
 		want(t, "killed", p.ended().Signal, "SIGKILL")
 		e.set("1.0.0", func(c *script) { c.ignoresStop = false })
 	})
+}
+
+// A request that got no ack has not run only if everything the plugin wrote was read.
+func TestUnackedAndNotReadToTheEnd(t *testing.T) {
+	for name, complete := range map[string]bool{"read_to_the_end": true, "cut": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, []string{"1.0.0"}, func(e *env) {
+				e.open(Settings{})
+				s := e.session()
+				p := e.up(s)
+				r := e.call(s, Once, "mute-once")
+				synctest.Wait()
+				if complete {
+					p.kill()
+					want(t, "outcome", r.by(), "1.0.0")
+					return
+				}
+				p.once.Do(func() { // as die, with the connection left open
+					p.mu.Lock()
+					p.exit.Signal, p.exit.At = "SIGKILL", time.Now()
+					p.mu.Unlock()
+					close(p.exited)
+				})
+				want(t, "outcome", r.by(), "-32003 unknown")
+				_ = p.own.Close()
+			})
+		})
+	}
 }
 
 // A process that has ended while something else holds its end of the socket.
@@ -365,6 +455,12 @@ func TestIdleRetire(t *testing.T) {
 		pass(1500 * time.Millisecond)
 		want(t, "stopping", e.slot.Status().State, "cold")
 		want(t, "during the stop", e.call(s, Once, "").by(), "1.1.0")
+
+		// Never while an operation watches it.
+		done := e.start(UpgradeRequest{Restart: true, SettleMS: 10 * 60 * 1000})
+		pass(5 * time.Minute)
+		want(t, "running while it is watched", e.last().running(), true)
+		want(t, "result", (<-done).Result, ResultRestarted)
 
 		// Never in a probation.
 		report := e.upgrade(UpgradeRequest{To: "1.0.0", AllowDowngrade: true})

@@ -274,19 +274,32 @@ func TestCrashInTheSettleWindow(t *testing.T) {
 		})
 		held := e.call(s, Once, "hold")
 		synctest.Wait()
-		done := e.start(UpgradeRequest{})
+		done := e.start(UpgradeRequest{DrainTimeoutMS: 5000})
 		pass(time.Second)
 		want(t, "tools of the new", len(e.slot.Catalog(s.Profile()).Tools), 3)
 		late := e.session() // known to the new one only
+		late.Capabilities = []byte(`{"roots":{}}`)
 		want(t, "served by", e.call(late, Once, "").by(), "1.1.0")
 		inFlight := e.call(s, Once, "hold")
 		read := e.call(s, Read, "hold-once")
 		synctest.Wait()
+		want(t, "tools of the new", len(e.slot.Catalog(late.Profile()).Tools), 3)
+		hold := make(chan struct{})
+		old.set(func(p *script) { p.holdList = hold })
+		crash := time.Now()
 		e.last().kill()
 		want(t, "in flight", inFlight.by(), "-32003 unknown")
 		want(t, "a read", read.by(), "1.0.0")
 		report := <-done
+		want(t, "told after", time.Since(crash), 0)
 		want(t, "result", report.Result, ResultFailed)
+		synctest.Wait()
+		want(t, "tools until the old one lists", len(e.slot.Catalog(late.Profile()).Tools), 3)
+		close(hold)
+		synctest.Wait()
+		want(t, "tools", len(e.slot.Catalog(late.Profile()).Tools), 2)
+		pass(10 * time.Second)
+		want(t, "the drain limit is not for it", held.ended(), false)
 		want(t, "step", report.FailedStep, StepProbation)
 		if !strings.Contains(report.Error, "rolled back to 1.0.0") || !strings.Contains(report.Error, "last line of 1.1.0") {
 			t.Errorf("error %q", report.Error)
@@ -381,6 +394,7 @@ func TestUpgradeOfAPluginNeverStarted(t *testing.T) {
 		report := e.upgrade(UpgradeRequest{})
 		want(t, "result", report.Result, ResultUpgraded)
 		want(t, "from", report.From, "")
+		want(t, "probation", e.slot.Status().Probation, false)
 		e.last().kill()
 		pass(time.Second)
 		want(t, "by", e.call(e.session(), Once, "").by(), "1.0.0")
@@ -609,6 +623,7 @@ func TestCrashDuringTheNextUpgrade(t *testing.T) {
 			r := e.call(s, Once, "")
 			want(t, "first", (<-first).Result, ResultFailed)
 			want(t, "second", (<-second).Result, ResultUpgraded)
+			want(t, "the one before", e.all()[0].running(), false)
 			want(t, "waited", r.by(), "1.2.0")
 			state := e.load()
 			want(t, "active", state.Active.Version.String(), "1.2.0")
@@ -648,6 +663,44 @@ func TestUpgradeWhileTheBreakerIsOpen(t *testing.T) {
 		want(t, "by", e.call(s, Once, "").by(), "1.1.0")
 		want(t, "fault", e.slot.Fault(), "")
 		want(t, "remembered", e.load().LastStartFailed, false)
+	})
+}
+
+// A restart repairs what an open breaker has given up for the moment, and is remembered to have.
+func TestRestartOfABrokenPlugin(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.set("1.0.0", func(p *script) { p.exitAtStart = true })
+		e.open(Settings{})
+		s := e.session()
+		e.call(s, Once, "")
+		pass(time.Second)
+		e.set("1.0.0", repaired)
+		want(t, "result", e.upgrade(UpgradeRequest{Restart: true, SettleMS: quick}).Result, ResultRestarted)
+		want(t, "by", e.call(s, Once, "").by(), "1.0.0")
+		want(t, "remembered", e.load().LastStartFailed, false)
+	})
+}
+
+// A cold host adopts what another one commits: it must not show the old lists for ever.
+func TestColdAdopt(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		s := e.session()
+		e.up(s)
+		e.close()
+		e.open(Settings{})
+		e.slot.Want(s)
+		e.drop("1.1.0", "")
+		e.set("1.1.0", func(p *script) {
+			p.tools = append(slices.Clone(defaultTools), `{"name":"new","inputSchema":{"type":"object"}}`)
+		})
+		other := New(e.config)
+		other.Upgrade(context.Background(), UpgradeRequest{SettleMS: quick}, nil)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		other.Close(ctx)
+		want(t, "result", e.upgrade(UpgradeRequest{Adopt: true, SettleMS: quick}).Result, ResultUpgraded)
+		want(t, "tools", len(e.slot.Catalog(s.Profile()).Tools), 3)
 	})
 }
 
