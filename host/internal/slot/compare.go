@@ -1,0 +1,144 @@
+package slot
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sox-host/sox-host/plugin/schema"
+)
+
+func join(reasons []string) string {
+	const most = 5
+	out := ""
+	for i, r := range reasons {
+		if i == most {
+			return out + fmt.Sprintf("; and %d more", len(reasons)-most)
+		}
+		if i > 0 {
+			out += "; "
+		}
+		out += r
+	}
+	return out
+}
+
+// list fetches the candidate's lists for every profile in use, or for a probe's when none is. An entry that
+// would have to be left out fails the upgrade: the old build still serves whole lists.
+func (u *upgrade) list(ctx context.Context) error {
+	s, g := u.s, u.new
+	u.catalogs = make(map[Profile]*Catalog)
+	fetch := func(session *Session, hello greeting) error {
+		p := session.Profile()
+		if session.Revision == "" || u.catalogs[p] != nil {
+			return nil
+		}
+		c, err := g.fetchCatalog(ctx, session, hello)
+		if err != nil {
+			return g.explain(err)
+		}
+		if len(c.Problems) > 0 && !u.req.Rollback && !u.req.Restart && !u.req.Adopt {
+			return fmt.Errorf("invalid entries: %s", join(c.Problems))
+		}
+		u.catalogs[p] = c
+		return nil
+	}
+	type pair struct {
+		session *Session
+		hello   greeting
+	}
+	var open []pair
+	s.mu.Lock()
+	for id, o := range g.opened {
+		if session := s.sessions[id]; session != nil && session.Revision != "" {
+			open = append(open, pair{session, o.hello})
+		}
+	}
+	s.mu.Unlock()
+	for _, p := range open {
+		if err := fetch(p.session, p.hello); err != nil {
+			return err
+		}
+	}
+	if len(open) > 0 || len(g.ready.MCP) == 0 {
+		return nil
+	}
+	probe := probeSession()
+	hello, err := g.openSession(ctx, probe)
+	if err != nil {
+		return g.explain(err)
+	}
+	defer g.closeSession(probe.ID)
+	return fetch(probe, hello)
+}
+
+// diff compares the candidate's lists with the active ones. Where the active build's lists are not known
+// for a profile, they are taken from the cache.
+func (u *upgrade) diff(ctx context.Context) {
+	s := u.s
+	added, changed, removed := 0, 0, 0
+	seen := make(map[string]bool)
+	for p, c := range u.catalogs {
+		s.mu.Lock()
+		old := s.catalogs[p]
+		s.mu.Unlock()
+		if old == nil && u.oldRef.SHA256 != "" {
+			if raw, ok := s.cfg.State.LoadCatalog(s.catalogKey(u.oldRef.SHA256, p)); ok {
+				old, _ = decodeCatalog(u.oldRef.SHA256, raw) // a damaged entry is a miss
+			}
+		}
+		if old == nil && u.old != nil && p == probeSession().Profile() {
+			old = u.listOld(ctx)
+		}
+		a, m, r := 0, 0, 0
+		for i, d := range diffCatalogs(old, c) {
+			if lists[i].kind == schema.Resources {
+				continue // what a plugin has to read is data: notes come and go without any upgrade
+			}
+			a, m, r = a+len(d.Added), m+len(d.Changed), r+len(d.Removed)
+			for _, group := range []struct {
+				sign string
+				list []schema.Change
+			}{{"+", d.Added}, {"~", d.Changed}, {"-", d.Removed}} {
+				for _, change := range group.list {
+					line := fmt.Sprintf("%s %s %s", group.sign, lists[i].member, change.Name)
+					if !seen[line] {
+						seen[line] = true
+						u.report.Changes = append(u.report.Changes, line)
+						if change.Breaking {
+							u.report.Breaking = append(u.report.Breaking, breaking(group.sign, lists[i].member, change)...)
+						}
+					}
+				}
+			}
+		}
+		if a+m+r > added+changed+removed {
+			added, changed, removed = a, m, r
+		}
+	}
+	u.report.Schema = fmt.Sprintf("+%d ~%d -%d", added, changed, removed)
+}
+
+// listOld asks the running old generation for its lists, when no client has yet.
+func (u *upgrade) listOld(ctx context.Context) *Catalog {
+	probe := probeSession()
+	hello, err := u.old.openSession(ctx, probe)
+	if err != nil {
+		return nil
+	}
+	defer u.old.closeSession(probe.ID)
+	c, err := u.old.fetchCatalog(ctx, probe, hello)
+	if err != nil {
+		return nil
+	}
+	return c
+}
+
+func breaking(sign, member string, c schema.Change) []string {
+	if len(c.Reasons) > 0 {
+		return c.Reasons
+	}
+	if sign == "-" {
+		return []string{fmt.Sprintf("%s: %q is gone", member, c.Name)}
+	}
+	return []string{fmt.Sprintf("%s: %q changed", member, c.Name)}
+}
