@@ -74,6 +74,23 @@ fuzz: ## each fuzz target for FUZZTIME (30s)
 bench: ## cost of a call, of a start and of an idle host, as ratios to the least possible; some minutes
 	$(GO) run ./integration/bench $(FLAGS)
 
+# How long the soak goes on, and with which seed; 0 is one at random.
+DURATION ?= 3m
+SEED ?= 0
+.PHONY: soak
+soak: ## break everything at random for DURATION (3m) from SEED, and prove that every promise was kept; Linux
+	$(GO) run ./integration/soak -duration $(DURATION) -seed $(SEED) $(FLAGS)
+
+.PHONY: soak-mutants
+soak-mutants: ## builds that break a promise on purpose: the soak has to catch each within a minute
+	@for plant in replay_all answer_twice lose_list_changed close_before_drain id_float; do \
+		if $(GO) run ./integration/soak -duration 60s -seed 7 -partial -json /dev/null -tags planted_$$plant; then echo "planted_$$plant was not caught"; exit 1; fi; \
+	done
+
+.PHONY: reliability
+reliability: ## the tests that kill, crash and restart, a hundred times each; Linux
+	$(GO) test -timeout 60m -run 'Killed|Frozen|Frame|Reads|WhereItWas|RestartLoop|Death|QueueAndGiveUp|RollsUnderLoad' -reliability.rounds 100 $(FLAGS) ./integration
+
 .PHONY: cover
 cover: ## test coverage of each package, and cover.out for go tool cover -html
 	$(GO) test -shuffle=on -timeout 15m -coverprofile=cover.out -coverpkg=./host/...,./plugin/...,./sdk/...,./cmd/... ./cmd/... ./host/... ./plugin/... ./sdk/...

@@ -90,7 +90,11 @@ func TestCommandKilledInAnUpgrade(t *testing.T) {
 	}
 	t.Run("before_the_commit", func(t *testing.T) {
 		t.Parallel()
-		p, h := kitBeside(t, stamp.Options{})
+		p := rig.NewPlace(t)
+		p.Kit("kit", "1.0.0", stamp.Options{})
+		p.Settings("kit", map[string]any{"start_timeout": "2s"}) // nobody can end the start any more
+		h := p.Serve()
+		h.Initialize(nil)
 		pid := h.Tool("kit__echo", nil).Kit(t).PID
 		before := len(p.Processes())
 		p.Kit("kit", "1.1.0", stamp.Options{BootUntil: p.Path("up"), BootMark: p.Path("booted")})

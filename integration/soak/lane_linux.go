@@ -256,18 +256,19 @@ func (l *lane) swap(kind string, d decision) outcome {
 	}
 	switch kind {
 	case faultUpgrade:
-		return l.rolled(l.roll(upgrade(l.other(d.a))...))
+		to := l.other(d.a)
+		return l.rolled(to, l.roll(upgrade(to)...))
 	case faultRollback:
 		if p.previous == "" || l.calm && p.previous[0] == '9' {
 			return outcome{} // nowhere to go, or to a version that loses calls
 		}
-		o := l.rolled(l.roll("rollback", p.name, "--settle", settle))
+		o := l.rolled(p.previous, l.roll("rollback", p.name, "--settle", settle))
 		if o.to != "" && o.to[0] == '9' {
 			o.maybe, o.kills = true, true
 		}
 		return o
 	case faultRestart:
-		o := l.rolled(l.roll("restart", p.name, "--settle", settle))
+		o := l.rolled("", l.roll("restart", p.name, "--settle", settle))
 		return outcome{kills: o.kills}
 	case faultBad:
 		to := pick(before, d.a)
@@ -292,7 +293,8 @@ func (l *lane) swap(kind string, d decision) outcome {
 				"file": l.ledger, "nonce": nonce, "ms": 1500,
 			}})
 		}
-		return l.rolled(l.roll(upgrade(l.other(d.a), "--drain-timeout", "50ms")...))
+		to := l.other(d.a)
+		return l.rolled(to, l.roll(upgrade(to, "--drain-timeout", "50ms")...))
 	case faultCommandEnd:
 		to := l.other(d.a)
 		cmd := l.world.command(upgrade(to)...)
@@ -385,8 +387,11 @@ func (l *lane) roll(args ...string) rollResult {
 // commandLimit is how long any command may take: its own limits add up to less. 2 min.
 const commandLimit = 2 * time.Minute
 
-// rolled turns the result of a command into what it did.
-func (l *lane) rolled(r rollResult) outcome {
+// rolled turns the result of a command that was to switch to a version into what it did.
+func (l *lane) rolled(to string, r rollResult) outcome {
+	if r.to == "" { // it does not say: the host has ended, or the command
+		r.to = to
+	}
 	switch {
 	case r.ended && r.exit == 0 && r.result != "unchanged":
 		return outcome{to: r.to}

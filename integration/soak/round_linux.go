@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -323,8 +322,8 @@ func (r *round) resources() (resources, error) {
 	if err != nil {
 		return resources{}, err
 	}
-	sockets, err := os.ReadDir(filepath.Join(r.world.home, ".sox", "run"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	sockets, err := filepath.Glob(filepath.Join(r.world.home, ".sox", "run", "*.sock")) // the locks of commands stay
+	if err != nil {
 		return resources{}, err
 	}
 	return resources{
