@@ -21,19 +21,18 @@ const name = "notes"
 // env is a slot over a real store and fake plugins.
 type env struct {
 	*world
-	t          *testing.T
-	dir        string
-	plugins    string
-	home       *store.Home
-	state      *store.State
-	slot       *Slot
-	config     Config
-	nextID     uint64
-	mu         sync.Mutex
-	seen       []*result
-	changes    int
-	notified   []string // what plugins sent on their own
-	afterClose bool
+	t        *testing.T
+	dir      string
+	plugins  string
+	home     *store.Home
+	state    *store.State
+	slot     *Slot
+	config   Config
+	nextID   uint64
+	mu       sync.Mutex
+	seen     []*result
+	changes  int
+	notified []string // what plugins sent on their own
 }
 
 // bubble runs fn in a synctest bubble with a fresh home and the given versions in the plugins folder.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/host/internal/store"
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -448,56 +447,6 @@ func (s *Slot) CloseSession(id uint64) {
 func (g *generation) closeSession(id uint64) {
 	params := append(wire.AppendUint([]byte(`{"session":`), id), '}')
 	_ = g.conn.Notify(0, wire.MethodSessionClose, params) // an ended generation has forgotten it anyway
-}
-
-// ladder is how generations are stopped: quickly once the host itself is closing.
-func (s *Slot) ladder() process.Ladder {
-	if s.ctx.Err() != nil {
-		return closingLadder
-	}
-	return process.DefaultLadder
-}
-
-// closingLadder leaves a closing host within its 1.5 s even after a second of draining.
-var closingLadder = process.Ladder{Close: 200 * time.Millisecond, Term: 100 * time.Millisecond, Kill: 200 * time.Millisecond}
-
-// Close refuses what waits, lets the generations answer what is open until ctx ends, stops them and joins
-// every goroutine. Requests still open then end with outcome unknown.
-func (s *Slot) Close(ctx context.Context) {
-	s.mu.Lock()
-	s.closed = true
-	waiting := s.queue
-	s.queue = nil
-	generations := make([]*generation, 0, len(s.live))
-	for g := range s.live {
-		generations = append(generations, g)
-	}
-	s.active = nil
-	for _, t := range []*time.Timer{s.restart, s.sweep, s.trialEnd, s.idle} {
-		if t != nil {
-			t.Stop()
-		}
-	}
-	var failed failures
-	for _, r := range waiting {
-		failed = append(failed, s.closingLocked(r))
-	}
-	s.mu.Unlock()
-	failed.fail()
-	var stops sync.WaitGroup
-	for _, g := range generations {
-		stops.Go(func() {
-			select {
-			case <-g.empty():
-			case <-g.dead:
-			case <-ctx.Done():
-			}
-			g.stop(closingLadder)
-		})
-	}
-	stops.Wait()
-	s.end(errClosing)
-	s.work.Wait()
 }
 
 // errorf returns an error of ours about this slot.

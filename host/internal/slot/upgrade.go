@@ -66,7 +66,6 @@ type upgrade struct {
 	report   Report
 	began    time.Time // of the present step
 	state    store.PluginState
-	file     store.File
 	build    store.Build
 	old      *generation // active at the start; may be nil
 	oldRef   store.Ref
