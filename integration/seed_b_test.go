@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/sox-host/sox-host/integration/internal/rig"
@@ -69,9 +68,7 @@ func TestSeed_B3_BackendDies(t *testing.T) {
 		}
 		before := round * 40
 		p.Await("the reads are running", func() bool { return len(p.Lines("peeks")) == before+20 })
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		rig.Kill(t, pid)
 		p.Await("the reads run again", func() bool { return len(p.Lines("peeks")) == before+40 })
 		p.Write(release, "")
 		for _, f := range reads {

@@ -116,6 +116,18 @@ func (h *Host) ExpectKill() {
 	h.killed = true
 }
 
+// Kill ends any process by SIGKILL, or what the system has for that.
+func Kill(t testing.TB, pid int) {
+	t.Helper()
+	process, err := os.FindProcess(pid)
+	if err == nil {
+		err = process.Kill()
+	}
+	if err != nil {
+		t.Errorf("kill process %d: %v", pid, err)
+	}
+}
+
 // Wait waits for the host to end and returns its exit code, -1 after a signal.
 func (h *Host) Wait() int {
 	h.t.Helper()
