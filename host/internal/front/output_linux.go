@@ -29,3 +29,10 @@ func pipeChunk(fd int) func(want int) int {
 
 // hangUpEvents are what a peer's closed writing end is announced by, besides POLLHUP: Node gives its children sockets, which stay open the other way.
 const hangUpEvents = unix.POLLRDHUP
+
+// writeNow writes to a pipe as much as it takes at once, although the pipe itself blocks: errors.ErrUnsupported from
+// a kernel that cannot (before 6.4). One call instead of the three that ask first.
+func writeNow(fd int, p []byte) (int, error) {
+	const inPlace = -1 // a pipe has no offset
+	return unix.Pwritev2(fd, [][]byte{p}, inPlace, unix.RWF_NOWAIT)
+}

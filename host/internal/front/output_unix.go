@@ -15,8 +15,9 @@ import (
 const pipeBufBytes = 512
 
 // tryWrite returns a write to f that never blocks. A socket (Node gives its children sockets) is asked per
-// call. A pipe is asked whether it is writable: it then takes pipeBufBytes for sure; a longer write is left to
-// the Sink's goroutine. Anything else, such as a file, does not block for long.
+// call, and so is a pipe where the system can (see writeNow). Else a pipe is asked whether it is writable: it then
+// takes pipeBufBytes for sure; a longer write is left to the Sink's goroutine. Anything else, such as a file, does
+// not block for long.
 func tryWrite(f *os.File) func(p []byte) (int, error) {
 	fd := int(f.Fd())
 	var st unix.Stat_t
@@ -30,8 +31,14 @@ func tryWrite(f *os.File) func(p []byte) (int, error) {
 			return again(n, err)
 		}
 	case unix.S_IFIFO:
-		chunk := pipeChunk(fd)
+		chunk, canAsk := pipeChunk(fd), true
 		return func(p []byte) (int, error) {
+			if canAsk {
+				n, err := writeNow(fd, p)
+				if canAsk = !errors.Is(err, errors.ErrUnsupported); canAsk {
+					return again(n, err)
+				}
+			}
 			total := 0
 			for total < len(p) {
 				fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
@@ -55,6 +62,13 @@ func tryWrite(f *os.File) func(p []byte) (int, error) {
 		}
 	}
 	return nil
+}
+
+// growInput asks for room in the client's pipe to us.
+func growInput(in io.Reader) {
+	if f, ok := in.(*os.File); ok {
+		pipeChunk(int(f.Fd())) // what is no pipe refuses
+	}
 }
 
 func again(n int, err error) (int, error) {

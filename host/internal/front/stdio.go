@@ -43,6 +43,7 @@ type Stdio struct {
 // NewStdio returns a front over in and out. Lines of more than limit bytes are skipped.
 func NewStdio(in io.Reader, out io.Writer, limit int) *Stdio {
 	f := &Stdio{in: in, out: out, limit: limit, gone: make(chan struct{})}
+	growInput(in)
 	f.Out = rpc.NewSink(newOutput(out, f.hangUp), 0)
 	return f
 }
