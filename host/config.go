@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -69,8 +68,6 @@ type Config struct {
 	Guard []string
 }
 
-var pluginName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
-
 // withDefaults returns a copy with every default filled in, or all that is wrong with c.
 func (c Config) withDefaults() (Config, error) {
 	var errs *multierror.Error
@@ -92,7 +89,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 		*dir = abs
 	}
-	if c.Plugin != "" && !pluginName.MatchString(c.Plugin) {
+	if c.Plugin != "" && !store.ValidName(c.Plugin) {
 		errs = multierror.Append(errs, fmt.Errorf("plugin name %q: want a lower-case letter, then up to 31 letters, digits or hyphens", c.Plugin))
 	}
 	switch c.Watch {

@@ -24,6 +24,9 @@ const (
 	// lastAnswers is how long open requests may still be answered after the client closed its end: 1 s.
 	// Clients send SIGTERM 2 s after that, and the stop of the plugins comes on top.
 	lastAnswers = time.Second
+	// wakeDelay is how long after the first request a host begins to listen for commands and to watch its folder:
+	// 20 ms, in which 20 plugins are listed from the cache twice over.
+	wakeDelay = 20 * time.Millisecond
 	// lastWrites bounds the wait for the client to read what has been answered.
 	lastWrites = 200 * time.Millisecond
 )
@@ -45,6 +48,8 @@ type Host struct {
 	slots    map[string]*slot.Slot // by plugin
 	order    map[string]int        // from the settings
 	problems []string              // files of the folder that are no plugins
+
+	scanning sync.Mutex // held during a scan: two at once would make two slots of one plugin
 
 	awake sync.Once // the first request starts the control socket and the watcher
 	work  sync.WaitGroup
@@ -164,8 +169,12 @@ func (h *Host) closeSlots(ctx context.Context) {
 // nothing is started, locked or bound: some clients start a server twice and kill the first.
 func (h *Host) wake() {
 	h.awake.Do(func() {
-		// Both end with ctx; Run joins them.
+		// All end with ctx; Run joins them. They begin when the client's first questions have been answered from
+		// the cache: making files competes with that on a small machine.
 		h.work.Go(func() {
+			if !h.pause(wakeDelay) {
+				return
+			}
 			err := control.ListenAndServe(h.ctx, h.home.Dir(), h.cfg.PluginsDir, h, nil, func(err error) {
 				h.log.Warn("control socket", "error", err)
 			})
@@ -173,14 +182,36 @@ func (h *Host) wake() {
 				h.log.Error("no control socket: sox-host status and upgrade will not find this host", "error", err)
 			}
 		})
-		if h.cfg.Watch != WatchOff {
-			h.work.Go(func() { h.watch(h.ctx) })
-		}
+		h.work.Go(func() {
+			if !h.pause(wakeDelay) {
+				return
+			}
+			if err := h.home.Sweep(); err != nil {
+				h.log.Warn("unfinished copies in the store were not removed", "error", err)
+			}
+			if h.cfg.Watch != WatchOff {
+				h.watch(h.ctx)
+			}
+		})
 	})
+}
+
+// pause waits for d and says whether the host still runs.
+func (h *Host) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-h.ctx.Done():
+		return false
+	}
 }
 
 // scan makes a slot for every plugin of the folder that has none yet.
 func (h *Host) scan() {
+	h.scanning.Lock()
+	defer h.scanning.Unlock()
 	listing, err := store.Scan(h.cfg.PluginsDir)
 	if err != nil {
 		h.mu.Lock()
@@ -199,14 +230,23 @@ func (h *Host) scan() {
 			}
 		}
 	}
-	names := h.names(listing)
+	h.mu.Lock()
+	missing := slices.DeleteFunc(h.names(listing), func(name string) bool { return h.slots[name] != nil })
+	h.mu.Unlock()
+	// Each reads some small files; together they are most of what a start waits for.
+	made := make([]*slot.Slot, len(missing))
+	orders := make([]int, len(missing))
+	var making sync.WaitGroup
+	for i, name := range missing {
+		making.Go(func() { made[i], orders[i] = h.newSlot(name, listing.Files) })
+	}
+	making.Wait()
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.problems = problems
-	for _, name := range names {
-		if h.slots[name] == nil {
-			h.slots[name] = h.newSlot(name)
-		}
+	for i, name := range missing {
+		h.slots[name], h.order[name] = made[i], orders[i]
 	}
 	h.gw.SetSlots(h.orderedLocked())
 }
@@ -245,10 +285,19 @@ func (h *Host) orderedLocked() []*slot.Slot {
 	return out
 }
 
-// newSlot makes the slot of one plugin from its settings. Bad settings leave it broken with the reason.
-func (h *Host) newSlot(name string) *slot.Slot {
-	settings, err := store.LoadSettings(h.cfg.PluginsDir, name)
-	h.order[name] = settings.Order
+// newSlot makes the slot of one plugin from its settings, and says where it stands in lists. files are those of the
+// folder: what is not among them is not looked for. Bad settings leave the slot broken with the reason.
+func (h *Host) newSlot(name string, files []store.File) (s *slot.Slot, order int) {
+	hasSettings, hasManifest := false, false
+	for _, f := range files {
+		hasSettings = hasSettings || f.Name == name && f.Kind == store.NoKind
+		hasManifest = hasManifest || f.Name == name && f.Kind == store.Manifest
+	}
+	var settings store.Settings
+	var err error
+	if hasSettings {
+		settings, err = store.LoadSettings(h.cfg.PluginsDir, name)
+	}
 	if err == nil {
 		h.gw.Configure(name, clientSettings(settings))
 	}
@@ -270,11 +319,11 @@ func (h *Host) newSlot(name string) *slot.Slot {
 		PluginsDir: h.cfg.PluginsDir,
 		Home:       h.home,
 		State:      h.state,
-		EnvHash:    l.envHash(os.Environ()),
+		EnvHash:    l.envHash(os.Environ(), hasManifest),
 		Launcher:   l,
 		Observer:   h.gw,
 		Logger:     h.log.Named("slot"),
-	})
+	}), settings.Order
 }
 
 // clientSettings are the settings that clients see the effect of at once, without a restart of the plugin.

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sox-host/sox-host/host/internal/store"
@@ -198,7 +199,7 @@ func (im *importer) plan(client ImportClient, s clientServer) ImportEntry {
 		value := s.Env[name]
 		switch {
 		case value == nil:
-		case variable.MatchString(s.settle(*value)) && !s.literal:
+		case variable().MatchString(s.settle(*value)) && !s.literal:
 			m.EnvAllow = append(m.EnvAllow, name)
 			e.passed[name] = *value
 			e.Passed = append(e.Passed, name)
@@ -257,8 +258,8 @@ func notImportable(s clientServer) string {
 		return reasonItself
 	}
 	for _, text := range append([]string{s.Command, s.Cwd}, s.Args...) {
-		if settled := s.settle(text); !s.literal && variable.MatchString(settled) {
-			return fmt.Sprintf("%q has a variable that the client fills in; a manifest does not: write its value, or pass it as a variable in \"env\"", variable.FindString(settled))
+		if settled := s.settle(text); !s.literal && variable().MatchString(settled) {
+			return fmt.Sprintf("%q has a variable that the client fills in; a manifest does not: write its value, or pass it as a variable in \"env\"", variable().FindString(settled))
 		}
 	}
 	return ""
@@ -292,13 +293,15 @@ func (m *manifestFile) placeIn(base string) {
 var runners = []string{"npx", "bunx", "pnpx", "pnpm", "yarn", "bun", "deno", "npm", "uvx", "uv", "pipx", "docker", "podman", "cmd", "cmd.exe", "npx.cmd", "go"}
 
 // packageVersion is the end of a package with its version: name@1.2.3, name==1.2.3, image:1.2.3.
-var packageVersion = regexp.MustCompile(`^[^\s=-][^\s=]*?(?:@|==|:)v?([0-9]+\.[0-9]+\.[0-9]+(?:[-+][0-9A-Za-z.+-]+)?)$`)
+var packageVersion = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[^\s=-][^\s=]*?(?:@|==|:)v?([0-9]+\.[0-9]+\.[0-9]+(?:[-+][0-9A-Za-z.+-]+)?)$`)
+})
 
 // pinnedVersion finds the version that the arguments ask for, else 0.0.0.
 func pinnedVersion(m manifestFile) (version string, pinned bool) {
 	if slices.Contains(runners, filepath.Base(filepath.ToSlash(m.Command))) {
 		for _, arg := range m.Args {
-			if found := packageVersion.FindStringSubmatch(arg); found != nil {
+			if found := packageVersion().FindStringSubmatch(arg); found != nil {
 				if v, err := store.ParseVersion(found[1]); err == nil {
 					return v.String(), true
 				}
@@ -308,11 +311,11 @@ func pinnedVersion(m manifestFile) (version string, pinned bool) {
 	return "0.0.0", false
 }
 
-var notInName = regexp.MustCompile(`[^a-z0-9]+`)
+var notInName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^a-z0-9]+`) })
 
 // pluginNameOf makes a plugin's name of any text.
 func pluginNameOf(server string) string {
-	name := strings.Trim(notInName.ReplaceAllString(strings.ToLower(server), "-"), "-")
+	name := strings.Trim(notInName().ReplaceAllString(strings.ToLower(server), "-"), "-")
 	if name == "" || name[0] < 'a' || name[0] > 'z' {
 		name = strings.Trim("mcp-"+name, "-")
 	}

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // ImportClient is whose configuration a file is. It decides how variables are written and what replaces the file.
@@ -215,14 +216,14 @@ func plainJSON(raw []byte) []byte {
 }
 
 // variable matches what clients replace: ${NAME}, ${NAME:-default}, ${env:NAME}, ${input:id}, ${userHome}.
-var variable = regexp.MustCompile(`\$\{[^}]*\}`)
+var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{[^}]*\}`) })
 
 // settle replaces the variables that mean the same for every start: the user's home and the project's folder.
 func (s clientServer) settle(text string) string {
 	if s.literal {
 		return text
 	}
-	return variable.ReplaceAllStringFunc(text, func(v string) string {
+	return variable().ReplaceAllStringFunc(text, func(v string) string {
 		switch name := v[2 : len(v)-1]; name {
 		case "userHome", "HOME", "env:HOME":
 			if home, err := os.UserHomeDir(); err == nil {

@@ -15,7 +15,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+	"unicode"
 
 	"github.com/sox-host/sox-host/host/internal/store"
 )
@@ -143,8 +145,11 @@ func (t installTarget) entry() string {
 	return entry
 }
 
-// pluginEntry is the name of a plugin file: name, version, system.
-var pluginEntry = regexp.MustCompile(`^(.*)_v([0-9][^_]*)(_[a-z0-9]+_[a-z0-9]+)?$`)
+// pluginEntry is the name of a plugin file: name, version, system. Like every pattern of this package it is compiled
+// when it is first used, so that no start of a host waits for it.
+var pluginEntry = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(.*)_v([0-9][^_]*)(_[a-z0-9]+_[a-z0-9]+)?$`)
+})
 
 // targetOf decides name and version from the options and the file name. The file is not asked: running it is what
 // must not happen before it has been looked at.
@@ -154,7 +159,7 @@ func targetOf(o InstallOptions) (installTarget, error) {
 	stem, t.manifest = strings.CutSuffix(stem, ".json")
 	stem, t.exe = strings.CutSuffix(stem, ".exe")
 	version := o.Version
-	if m := pluginEntry.FindStringSubmatch(stem); m != nil {
+	if m := pluginEntry().FindStringSubmatch(stem); m != nil {
 		stem, t.system = m[1], m[3]
 		version = cmp.Or(version, m[2])
 	}
@@ -226,8 +231,6 @@ func (r *contextReader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-var hexDigest = regexp.MustCompile(`\b[0-9a-fA-F]{64}\b`)
-
 // checkDigestFiles compares with FILE.sha256, and with the one that lies in the folder for the name it gets.
 func checkDigestFiles(o InstallOptions, t installTarget, sum string) error {
 	for _, sidecar := range []struct{ path, entry string }{
@@ -262,9 +265,10 @@ func checkDigestFiles(o InstallOptions, t installTarget, sum string) error {
 // digestOf finds an entry's digest in what sha256sum and its like write.
 func digestOf(text, entry string) string {
 	for line := range strings.Lines(text) {
-		digest := hexDigest.FindString(line)
-		if digest != "" && (strings.TrimSpace(line) == digest || strings.Contains(line, entry)) {
-			return strings.ToLower(digest)
+		fields := strings.FieldsFunc(line, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("*()=", r) })
+		i := slices.IndexFunc(fields, isDigest)
+		if i >= 0 && (len(fields) == 1 || strings.Contains(line, entry)) {
+			return strings.ToLower(fields[i])
 		}
 	}
 	return ""

@@ -147,10 +147,14 @@ func (l *launcher) manifestAllow() []string {
 // on: they are left out of the cache key, or every new window would start every plugin.
 var volatile = []string{"TERM=", "SHELL=", "XDG_SESSION_", "XDG_VTNR=", "XDG_SEAT", "SHLVL=", "PWD=", "OLDPWD="}
 
-// envHash is the hash of the environment that the plugin gets from the host's own.
-func (l *launcher) envHash(host []string) string {
+// envHash is the hash of the environment that the plugin gets from the host's own. hasManifest says whether the
+// folder has manifests of it.
+func (l *launcher) envHash(host []string, hasManifest bool) string {
 	sum := sha256.New()
-	allow := slices.Concat(l.settings.EnvAllow, l.manifestAllow())
+	allow := l.settings.EnvAllow
+	if hasManifest {
+		allow = slices.Concat(allow, l.manifestAllow())
+	}
 next:
 	for _, entry := range process.Environ(allow, l.settings.Env, host) {
 		for _, prefix := range volatile {

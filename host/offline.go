@@ -44,7 +44,7 @@ func upgradeOffline(ctx context.Context, home, pluginsDir string, req UpgradeReq
 		h.output.close()
 		_ = h.spawner.Close() // what would not die is in the report of the slot
 	}()
-	s := h.newSlot(req.Plugin)
+	s, _ := h.newSlot(req.Plugin, listing.Files)
 	req.SettleMS = -1 // nobody calls it
 	report := s.Upgrade(ctx, req, progress)
 	report.NoHost, report.PID = true, os.Getpid()

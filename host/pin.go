@@ -2,9 +2,10 @@ package host
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -19,13 +20,11 @@ var (
 	ErrUsage = errors.New("wrong arguments")
 )
 
-var digestText = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
-
 // PinPlugin keeps a plugin at one version, and at exactly one build if digest, the sha256 of the file in hex, is
 // not empty. The empty version pins what is active. The version must be in the plugins folder or be active or
 // previous; its bytes are compared with the digest. What runs stays until the next upgrade or start.
 func PinPlugin(ctx context.Context, home, pluginsDir, name, version, digest string) (Pin, error) {
-	if digest != "" && !digestText.MatchString(digest) {
+	if digest != "" && !isDigest(digest) {
 		return Pin{}, fmt.Errorf("pin %q: %w: sha256 %q is not 64 hexadecimal digits", name, ErrUsage, digest)
 	}
 	p, err := openPlugin(home, pluginsDir, name)
@@ -71,6 +70,12 @@ func UnpinPlugin(ctx context.Context, home, pluginsDir, name string) (*Pin, erro
 		return nil
 	})
 	return pin, err
+}
+
+// isDigest says whether s is a sha256 in hex.
+func isDigest(s string) bool {
+	raw, err := hex.DecodeString(s)
+	return err == nil && len(raw) == sha256.Size
 }
 
 // plugin is one plugin on disk, for a command about it.

@@ -3,17 +3,27 @@ package store
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
 
-// namePattern is the rule for plugin names. 32 characters leave room for a tool's
-// name within the 46 that clients accept for both together.
-var namePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+// maxName is the longest plugin name: 32 characters leave room for a tool's name
+// within the 46 that clients accept for both together.
+const maxName = 32
 
-// ValidName says whether s can name a plugin.
-func ValidName(s string) bool { return namePattern.MatchString(s) }
+// ValidName says whether s can name a plugin: ^[a-z][a-z0-9-]{0,31}$. Written out,
+// because compiling the pattern took a tenth of the start of the whole program.
+func ValidName(s string) bool {
+	if s == "" || len(s) > maxName || s[0] < 'a' || s[0] > 'z' {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}
 
 // unnamed is the reason for entries that do not look like a plugin at all.
 const unnamed = "not named NAME_vX.Y.Z"

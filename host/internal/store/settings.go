@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -169,12 +168,16 @@ func (f settingsFile) settings() (Settings, error) {
 	return s, s.Tools.check()
 }
 
-// toolName is what every client accepts as a tool's name.
-var toolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+// validToolName says whether every client accepts s as a tool's name:
+// ^[A-Za-z0-9_-]{1,64}$.
+func validToolName(s string) bool {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+	return s != "" && len(s) <= 64 && strings.Trim(s, letters) == ""
+}
 
 func (t ToolSettings) check() error {
 	for from, to := range t.Rename {
-		if !toolName.MatchString(to) {
+		if !validToolName(to) {
 			return fmt.Errorf(`"tools.rename" turns %q into %q: use 1 to 64 characters A-Z, a-z, 0-9, _ and -`, clip(from), clip(to))
 		}
 	}
