@@ -55,7 +55,8 @@ func (s *Session) batch(line []byte) bool {
 			s.writeError(env.ID(), wire.NewError(wire.CodeInvalidRequest, "initialize must not be part of a batch", wire.ErrorData{}))
 			continue
 		}
-		s.envelope(env)
+		s.env = *env // so that what it dispatches is flushed with the rest of the line
+		s.envelope(&s.env)
 	}
 	s.mu.Lock()
 	b.left--

@@ -35,6 +35,7 @@ type call struct {
 	level   int      // 1 + the index of the log level the request asked for; 0 = none
 
 	others []*part // to be asked next if this plugin does not know the resource
+	origin []byte  // the params in the client's form, if there are others
 	rounds int     // how often its plugin has asked a legacy client for input
 	uri    string  // of a subscribe or unsubscribe
 
@@ -218,12 +219,13 @@ func (c *call) writeFailure(errObj []byte) {
 }
 
 // again sends the request another time, in the place of c, to the same or another plugin: with other params, or
-// because the first plugin does not know the resource. It reports false when the client no longer wants it.
+// because the first plugin does not know the resource. params have the form of the same era as c's, or the
+// client's if the next plugin is of another one. It reports false when the client no longer wants it.
 func (c *call) again(target *slot.Slot, bridged bool, params []byte) bool {
 	s := c.s
 	next := &call{
 		s: s, era: c.era, id: c.id, target: target, bridged: bridged, level: c.level,
-		others: c.others, rounds: c.rounds, uri: c.uri,
+		others: c.others, origin: c.origin, rounds: c.rounds, uri: c.uri,
 	}
 	c.progressMu.Lock()
 	next.token = c.token
@@ -234,6 +236,9 @@ func (c *call) again(target *slot.Slot, bridged bool, params []byte) bool {
 	}
 	if next.token != nil {
 		next.req.Token = tokenSpan(params)
+	}
+	if bridged && !c.bridged { // params are the client's
+		next.translate()
 	}
 	s.mu.Lock()
 	mine := s.inFlight[string(c.id)] == c && !s.closed

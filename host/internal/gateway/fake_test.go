@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,7 +29,19 @@ import (
 //	slowly     sends a progress notification, waits 200 ms, answers
 //	ask        asks the client for elicitation, answers with what came back
 //	pretty     answers with line ends between its tokens
+//	both       asks the client for elicitation and sampling at once, answers with what came back
+//	impatient  asks the client, and answers after 1 s without waiting for it
+//	leave      asks the client, and withdraws that after 1 s
 //	input      asks for input by its result, twice, then answers with the params
+//	endless    asks for input by its result, always
+//	later      asks to be called again, once
+//	error      answers with arguments.error
+//	log        logs at three levels, then answers
+//	touch      says that the resource arguments.uri has changed, then answers
+//	link       answers with a link to arguments.uri
+//
+// Resources that it does not list are not found, unless their uri begins with its name.
+//
 //	big        answers with 2,000 bytes
 //	die        ends without an answer
 type fakePlugin struct {
@@ -42,8 +55,8 @@ type fakePlugin struct {
 
 	conn   *rpc.Conn
 	mu     sync.Mutex
+	listen []byte   // id of the open subscriptions/listen
 	seen   []string // methods received, for assertions
-	asked  map[uint64][]byte
 	exited chan struct{}
 }
 
@@ -52,7 +65,7 @@ func (p *fakePlugin) run() {
 		p.mcp = []string{"2025-11-25", "2026-07-28"}
 	}
 	go func() {
-		time.Sleep(p.boot) // virtual time: the bubble's clock
+		time.Sleep(max(p.boot, time.Millisecond)) // virtual time: the bubble's clock. Never before the client's line is handled
 		ready, _ := json.Marshal(wire.Ready{
 			Protocol: wire.ProtocolRange{Min: 1, Max: 1}, Name: p.name, Version: p.version,
 			MCP: p.mcp, Methods: p.methods,
@@ -67,7 +80,16 @@ func (p *fakePlugin) run() {
 func (p *fakePlugin) serve(c *rpc.Conn, env *wire.Envelope) {
 	method := string(env.Method())
 	p.mu.Lock()
-	p.seen = append(p.seen, method)
+	what := method
+	switch method {
+	case "resources/subscribe", "resources/unsubscribe":
+		what += "(" + string(wire.Unquote(env.URI())) + ")"
+	case "subscriptions/listen":
+		what += string(wire.Member(env.Params(), "notifications"))
+	case "logging/setLevel":
+		what += "(" + string(wire.Unquote(wire.Member(env.Params(), "level"))) + ")"
+	}
+	p.seen = append(p.seen, what)
 	p.mu.Unlock()
 	id := append([]byte(nil), env.ID()...)
 	reply := func(result string) { _ = c.Reply(id, []byte(result)) }
@@ -84,6 +106,24 @@ func (p *fakePlugin) serve(c *rpc.Conn, env *wire.Envelope) {
 		reply(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":` + p.caps + `,"instructions":"Use ` + p.name + ` well."}`)
 	case "tools/call":
 		p.tool(c, env, id)
+	case "subscriptions/listen":
+		p.mu.Lock()
+		p.listen = id
+		p.mu.Unlock()
+	case "notifications/cancelled":
+		p.mu.Lock()
+		listen := p.listen
+		p.mu.Unlock()
+		if string(env.RequestID()) == string(listen) {
+			_ = c.Reply(listen, []byte(`{"resultType":"complete"}`))
+		}
+	case "resources/read":
+		uri := string(wire.Unquote(env.URI()))
+		if strings.Contains(p.lists["resources/list"], `"`+uri+`"`) || strings.HasPrefix(uri, p.name) {
+			reply(`{"contents":[{"uri":"` + uri + `","text":"of ` + p.name + `"}]}`)
+			return
+		}
+		_ = c.ReplyError(id, wire.Errorf(wire.CodeResourceNotFound, "%s does not know it", p.name))
 	default:
 		switch {
 		case p.lists[method] != "":
@@ -119,6 +159,61 @@ func (p *fakePlugin) tool(c *rpc.Conn, env *wire.Envelope, id []byte) {
 		go func() { _ = c.Close() }()
 	case "pretty":
 		_ = c.Reply(id, []byte("{\n  \"content\": [ ],\r\n  \"note\": \"a\\nb  c\"\n}"))
+	case "both":
+		go func() {
+			got := make([]string, 2)
+			var asking sync.WaitGroup
+			for i, method := range []string{"elicitation/create", "sampling/createMessage"} {
+				asking.Go(func() {
+					result, err := c.Call(context.Background(), rpc.Request{Session: session, Method: method, Params: []byte(`{"message":"M","maxTokens":5}`)})
+					if got[i] = string(result); err != nil {
+						got[i] = `"` + err.Error() + `"`
+					}
+				})
+				time.Sleep(time.Millisecond) // virtual time, for an order
+			}
+			asking.Wait()
+			_ = c.Reply(id, []byte(`{"content":[],"got":[`+strings.Join(got, ",")+`]}`))
+		}()
+	case "impatient":
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second) // virtual time
+			defer cancel()
+			_, _ = c.Call(ctx, rpc.Request{Session: session, Method: "elicitation/create", Params: []byte(`{"message":"Quick?"}`)})
+			_ = c.Reply(id, []byte(`{"content":[{"type":"text","text":"never mind"}]}`))
+		}()
+	case "leave":
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second) // virtual time
+			defer cancel()
+			_, _ = c.Call(ctx, rpc.Request{Session: session, Method: "elicitation/create", Params: []byte(`{"message":"Quick?"}`)})
+			_ = c.Notify(session, "notifications/cancelled", []byte(`{"requestId":1}`))
+			_ = c.Reply(id, []byte(`{"content":[]}`))
+		}()
+	case "error":
+		e := append([]byte(nil), wire.Member(env.Arguments(), "error")...)
+		_ = c.Send(func(dst []byte) []byte { return wire.AppendRawError(dst, id, e) })
+		_ = c.Flush()
+	case "log":
+		for _, level := range []string{"debug", "info", "error"} {
+			_ = c.Notify(session, "notifications/message", []byte(`{"level":"`+level+`","data":1}`))
+		}
+		_ = c.Notify(session, "notifications/message", []byte(`{"logger":"db","data":"x","level":"alert"}`))
+		_ = c.Notify(session, "notifications/message", []byte(`{}`))
+		_ = c.Reply(id, []byte(`{"content":[]}`))
+	case "touch":
+		_ = c.Notify(session, "notifications/resources/updated", append(append([]byte(`{"uri":`), wire.Member(env.Arguments(), "uri")...), '}'))
+		_ = c.Reply(id, []byte(`{"content":[]}`))
+	case "link":
+		_ = c.Reply(id, append(append([]byte(`{"content":[{"type":"resource_link","name":"l","uri":`), wire.Member(env.Arguments(), "uri")...), `}]}`...))
+	case "endless":
+		_ = c.Reply(id, []byte(`{"resultType":"input_required","inputRequests":{"more":{"method":"elicitation/create","params":{"message":"More?"}}}}`))
+	case "later":
+		if wire.Member(params, "requestState") == nil {
+			_ = c.Reply(id, []byte(`{"resultType":"input_required","inputRequests":{},"requestState":"later"}`))
+			return
+		}
+		_ = c.Reply(id, append(append([]byte(`{"resultType":"complete","content":[],"got":`), params...), '}'))
 	case "input":
 		switch rounds := string(wire.Unquote(wire.Member(params, "requestState"))); {
 		case wire.Member(params, "inputResponses") == nil:
@@ -267,6 +362,7 @@ func newWorld(t *testing.T, cfg Config, names []string, plugins map[string]func(
 // start makes a host's worth of gateway and slots over what is on disk, and connects the client.
 func (w *world) start() {
 	w.gw = New(w.cfg)
+	w.gw.key = [32]byte{} // so that transcripts are the same each time
 	w.slots = nil
 	for _, name := range w.names {
 		w.slots = append(w.slots, slot.New(slot.Config{
@@ -348,6 +444,22 @@ func speaking(revision string, build func() *fakePlugin) func() *fakePlugin {
 	}
 }
 
+// holding gives a plugin resources that can be subscribed to, and a template.
+func holding(build func() *fakePlugin, uris ...string) func() *fakePlugin {
+	return func() *fakePlugin {
+		p := build()
+		p.caps = `{"tools":{"listChanged":true},"logging":{},"prompts":{},"completions":{},"resources":{"subscribe":true,"listChanged":true}}`
+		var list []string
+		for _, uri := range uris {
+			list = append(list, `{"name":"r","uri":"`+uri+`"}`)
+		}
+		p.lists["resources/list"] = `{"resources":[` + strings.Join(list, ",") + `]}`
+		p.lists["resources/templates/list"] = `{"resourceTemplates":[{"name":"t","uriTemplate":"note:///{id}"},{"name":"u","uriTemplate":"note:///pinned/{id}"}]}`
+		p.lists["prompts/list"] = `{"prompts":[{"name":"greet me"}]}`
+		return p
+	}
+}
+
 // prime commits version 1.0.0 as the build to start, without starting it.
 func (w *world) prime(name string) error {
 	listing, err := store.Scan(w.dir)
@@ -371,16 +483,35 @@ func (w *world) prime(name string) error {
 	return fmt.Errorf("%s 1.0.0 is not in the folder", name)
 }
 
-// seen returns what the newest instance of a plugin has received.
-func (w *world) seen(name string) []string {
+// newest returns the newest instance of a plugin, or nil.
+func (w *world) newest(name string) *fakePlugin {
 	w.launcher.mu.Lock()
 	defer w.launcher.mu.Unlock()
 	for i := len(w.launcher.started) - 1; i >= 0; i-- {
 		if p := w.launcher.started[i]; p.name == name {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return append([]string(nil), p.seen...)
+			return p
 		}
 	}
 	return nil
+}
+
+// seen returns what the newest instance of a plugin has received.
+func (w *world) seen(name string) []string {
+	p := w.newest(name)
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := append([]string(nil), p.seen...)
+	slices.SortStableFunc(out, func(a, b string) int { // sessions are opened side by side
+		first := func(s string) int {
+			if s == wire.MethodSessionOpen {
+				return 0
+			}
+			return 1
+		}
+		return first(a) - first(b)
+	})
+	return out
 }

@@ -118,6 +118,7 @@ func (v *view) cursorHash(kind schema.Kind) string {
 // changed is called whenever a view was made anew: parked requests get another try, and a check whether the
 // client should be told is planned.
 func (s *Session) changed() {
+	s.settleWanted()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.countResourcesLocked()
@@ -166,7 +167,7 @@ func (s *Session) notify() {
 		for _, method := range s.differencesLocked(e, v) {
 			s.log.Info("lists changed", "method", method, "protocol", e.up.Revision)
 			if e.up.Modern() {
-				for _, l := range s.listens {
+				for _, l := range s.openListensLocked() {
 					if l.wants(method) {
 						lines = append(lines, l.line(method, nil))
 					}

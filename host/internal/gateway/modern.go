@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -95,9 +98,15 @@ func (s *Session) discover(env *wire.Envelope) {
 
 // listen is one open subscriptions/listen. It does not change.
 type listen struct {
+	seq     uint64 // order of opening
 	id      []byte // the request's, raw: also its subscriptionId, with the same JSON type
 	methods map[string]bool
 	uris    map[string]bool
+}
+
+// openListensLocked returns the open subscriptions in the order of their opening.
+func (s *Session) openListensLocked() []*listen {
+	return slices.SortedFunc(maps.Values(s.listens), func(a, b *listen) int { return cmp.Compare(a.seq, b.seq) })
 }
 
 func (l *listen) wants(method string) bool { return l.methods[method] }
@@ -165,6 +174,8 @@ func (s *Session) listen(env *wire.Envelope) {
 	// Only now: nothing may be sent on it before the acknowledgement.
 	s.mu.Lock()
 	if !s.closed {
+		s.lastSeq++
+		l.seq = s.lastSeq
 		s.listens[string(l.id)] = l
 	}
 	s.mu.Unlock()

@@ -73,9 +73,10 @@ func (c *call) askOthers(errObj []byte) bool {
 	c.others = c.others[1:]
 	params := c.req.Params
 	if next.bridged != c.bridged {
-		return false // written for another era; nobody has both and the same uri
+		params = c.origin
 	}
-	return c.again(next.slot, next.bridged, params)
+	c.again(next.slot, next.bridged, params) // or it was cancelled: then nothing is answered
+	return true
 }
 
 // maxSeen bounds the links that are remembered: 1,024, the oldest go first.

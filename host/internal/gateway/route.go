@@ -116,8 +116,11 @@ func (s *Session) methodOwner(method string) (owner *slot.Slot, arriving bool) {
 	for _, sl := range s.gw.Slots() {
 		facts := sl.Facts()
 		if facts == nil {
-			arriving = arriving || sl.Arriving(slot.Profile{})
-			continue
+			coming := sl.Arriving(slot.Profile{})
+			if facts = sl.Facts(); facts == nil { // it has not spoken between the two
+				arriving = arriving || coming
+				continue
+			}
 		}
 		for _, pattern := range facts.Methods {
 			if wire.MatchMethod(pattern, method) {
@@ -191,7 +194,7 @@ func (s *Session) awaitNamed(e *era, env *wire.Envelope, kind schema.Kind, name 
 		owner := s.gw.namedOwner(name)
 		arriving := v.arriving
 		if owner != nil { // only what that one plugin says can matter
-			arriving = v.part(owner) == nil && s.arriving(e, owner)
+			arriving = slices.Contains(v.awaited, owner)
 		}
 		switch {
 		case arriving && !final:
@@ -201,11 +204,6 @@ func (s *Session) awaitNamed(e *era, env *wire.Envelope, kind schema.Kind, name 
 		}
 		return func() { s.unknownName(e, env.ID(), kind, name, owner) }
 	})
-}
-
-// arriving reports that a plugin's lists are on their way.
-func (s *Session) arriving(e *era, sl *slot.Slot) bool {
-	return sl.Arriving(e.session(needsBridge(sl, e.up.Revision)).Profile())
 }
 
 // namedOwner returns the plugin that a name unknown to the view seems to belong to, by its prefix.
@@ -379,6 +377,9 @@ func (s *Session) send(e *era, target *slot.Slot, bridged bool, env *wire.Envelo
 		if bridged && c.level > 0 {
 			target.SetLogLevel(e.over, clone(raw))
 		}
+	}
+	if len(c.others) > 0 {
+		c.origin = c.req.Params
 	}
 	if bridged {
 		c.translate()

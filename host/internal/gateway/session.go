@@ -244,7 +244,7 @@ func (s *Session) Close() {
 		w.timer.Stop()
 		open = append(open, w.c)
 	}
-	listens := s.listens
+	listens := s.openListensLocked()
 	s.listens = make(map[string]*listen)
 	clear(s.inFlight)
 	clear(s.suspended)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,7 +16,7 @@ const maxWanted = 1024
 // wanted is a resource whose changes a client wants to hear of. However often it is asked for, in how many
 // listens ever, its plugin is asked once. Guarded by Session.mu.
 type wanted struct {
-	owner *slot.Slot
+	owner *slot.Slot    // nil while plugins are awaited that may have it
 	up    *slot.Session // towards the owner
 	uses  int           // listens that hold it, or 1 for resources/subscribe
 }
@@ -99,35 +100,74 @@ func (s *Session) wantListened(uris []string) (honoured []string) {
 	v := e.view.now.Load()
 	var news []*wanted
 	var asks []string
-	changed := map[*slot.Slot]*slot.Session{}
+	var parts []*part
 	s.mu.Lock()
 	for _, uri := range uris {
 		key := wantedKey{true, uri}
 		w := s.wanted[key]
 		if w == nil {
 			p := v.resource(uri)
-			if p == nil || !p.subscribe || len(uri) > maxMatchedURI || len(s.wanted) >= maxWanted {
+			if len(uri) > maxMatchedURI || len(s.wanted) >= maxWanted || p == nil && !v.arriving || p != nil && !p.subscribe {
 				continue
 			}
-			w = &wanted{owner: p.slot, up: e.session(p.bridged)}
+			w = &wanted{}
 			s.wanted[key] = w
-			if w.up.Modern() {
-				changed[w.owner] = w.up
-			} else {
-				news, asks = append(news, w), append(asks, uri)
+			if p != nil {
+				news, asks, parts = append(news, w), append(asks, uri), append(parts, p)
 			}
 		}
 		w.uses++
 		honoured = append(honoured, uri)
 	}
 	s.mu.Unlock()
+	s.wantOf(e, news, asks, parts)
+	return honoured
+}
+
+// wantOf asks the owners of resources for their changes.
+func (s *Session) wantOf(e *era, news []*wanted, uris []string, owners []*part) {
+	changed := map[*slot.Slot]*slot.Session{}
+	s.mu.Lock()
+	var legacy []int
 	for i, w := range news {
-		s.tell(w, "resources/subscribe", asks[i])
+		w.owner, w.up = owners[i].slot, e.session(owners[i].bridged)
+		if w.up.Modern() {
+			changed[w.owner] = w.up
+		} else {
+			legacy = append(legacy, i)
+		}
+	}
+	s.mu.Unlock()
+	for _, i := range legacy {
+		s.tell(news[i], "resources/subscribe", uris[i])
 	}
 	for owner, up := range changed {
 		s.syncListen(owner, up)
 	}
-	return honoured
+}
+
+// settleWanted finds the owners of resources that were wanted before their plugins had said what they have.
+func (s *Session) settleWanted() {
+	s.mu.Lock()
+	e := s.modern
+	var news []*wanted
+	var uris []string
+	var owners []*part
+	if e != nil && len(s.wanted) > 0 {
+		v := e.view.now.Load()
+		for key, w := range s.wanted {
+			if w.owner != nil {
+				continue
+			}
+			if p := v.resource(key.uri); p != nil && p.subscribe {
+				news, uris, owners = append(news, w), append(uris, key.uri), append(owners, p)
+			}
+		}
+	}
+	s.mu.Unlock()
+	if len(news) > 0 {
+		s.wantOf(e, news, uris, owners)
+	}
 }
 
 // dropListened gives up the resources of a listen that has ended.
@@ -136,7 +176,7 @@ func (s *Session) dropListened(l *listen) {
 	s.mu.Lock()
 	var gone []*wanted
 	var uris []string
-	for uri := range l.uris {
+	for _, uri := range slices.Sorted(maps.Keys(l.uris)) {
 		key := wantedKey{true, uri}
 		w := s.wanted[key]
 		if w == nil {
@@ -146,6 +186,9 @@ func (s *Session) dropListened(l *listen) {
 			continue
 		}
 		delete(s.wanted, key)
+		if w.owner == nil {
+			continue
+		}
 		if w.up.Modern() {
 			changed[w.owner] = w.up
 		} else {
@@ -213,7 +256,7 @@ func (s *Session) resourceUpdated(from slot.Origin, env *wire.Envelope) {
 		lines = append(lines, wire.AppendNotification(nil, 0, "notifications/resources/updated", params))
 	}
 	if len(names) > 0 && e.up.Modern() {
-		for _, l := range s.listens {
+		for _, l := range s.openListensLocked() {
 			if slices.ContainsFunc(names, func(name string) bool { return l.uris[name] }) {
 				lines = append(lines, l.line("notifications/resources/updated", params))
 			}
@@ -228,7 +271,7 @@ func (s *Session) resourceUpdated(from slot.Origin, env *wire.Envelope) {
 // wantedForLocked returns the wanted resources of a plugin that an update of uri concerns.
 func (s *Session) wantedForLocked(modern bool, uri, plugin string) (out []string) {
 	for key, w := range s.wanted {
-		if key.modern == modern && w.owner.Name() == plugin && within(uri, key.uri) {
+		if key.modern == modern && w.owner != nil && w.owner.Name() == plugin && within(uri, key.uri) {
 			out = append(out, key.uri)
 		}
 	}

@@ -1,14 +1,18 @@
 package gateway
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sox-host/sox-host/plugin/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected lines of testdata/*.transcript")
@@ -20,10 +24,15 @@ var update = flag.Bool("update", false, "rewrite the expected lines of testdata/
 //	< LINE              the client is sent it, next
 //	wait DURATION       virtual time passes
 //	upgrade NAME V      another version takes over, without a settle window
+//	begin NAME V        the same, and the conversation goes on meanwhile
 //	seen NAME           methods that the newest instance of a plugin has received: "= a b c"
 //	restart             the host ends and another one starts on the same home
 //	started             how many plugins have been launched so far: "= N"
+//	settings NAME JSON  the owner changes the tools that are shown
+//	die NAME            the newest instance of a plugin ends
 //	= TEXT              what the line above printed
+//
+// $STATE in a line of the client stands for the last requestState it was sent.
 //
 // and, in its first lines, "plugins KIND" which names an entry of settings below.
 func TestTranscripts(t *testing.T) {
@@ -75,6 +84,25 @@ var settings = map[string]struct {
 		names:   []string{"demo"},
 		plugins: map[string]func() *fakePlugin{"demo 1.0.0": demo(tool("echo"), tool("dotted.name"))},
 	},
+	"eras": {
+		cfg:   Config{Prefixed: true},
+		names: []string{"old", "new"},
+		plugins: map[string]func() *fakePlugin{
+			"old 1.0.0": speaking("2025-11-25", holding(demo(tool("echo"), tool("ask"), tool("both"), tool("impatient"), tool("error"), tool("log"), tool("touch"), tool("slowly")), "mem:///a", "mem:///b")),
+			"old 1.1.0": speaking("2025-11-25", holding(demo(tool("echo"), tool("ask"), tool("both"), tool("impatient"), tool("error"), tool("log"), tool("touch"), tool("slowly")), "mem:///a", "mem:///b")),
+			"new 1.0.0": speaking("2026-07-28", holding(demo(tool("echo"), tool("input"), tool("endless"), tool("later"), tool("error"), tool("log"), tool("touch"), tool("slowly")), "new:///a", "new:///b")),
+			"new 1.1.0": speaking("2026-07-28", holding(demo(tool("echo"), tool("input"), tool("endless"), tool("later"), tool("error"), tool("log"), tool("touch"), tool("slowly")), "new:///a", "new:///b")),
+		},
+	},
+	"full": {
+		cfg:   Config{Prefixed: true},
+		names: []string{"demo", "other"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0":  holding(demo(tool("echo"), tool("error"), tool("log"), tool("touch"), tool("ask"), tool("leave"), tool("link"), tool("slow"), tool("die")), "mem:///a", "mem:///b"),
+			"demo 1.1.0":  holding(demo(tool("echo"), tool("error"), tool("log"), tool("touch"), tool("ask"), tool("leave"), tool("link"), tool("slow"), tool("die")), "mem:///a", "mem:///b"),
+			"other 1.0.0": holding(demo(tool("echo"), tool("touch"), tool("ask"), tool("link")), "mem:///a", "mem:///c"),
+		},
+	},
 	"context": {
 		cfg:     Config{Prefixed: true, Context: []byte(`{"project_path":"/p"}`)},
 		names:   []string{"demo"},
@@ -123,11 +151,18 @@ var settings = map[string]struct {
 func play(t *testing.T, script string) string {
 	var out strings.Builder
 	var w *world
+	state := ""
+	var upgrades sync.WaitGroup
+	defer upgrades.Wait()
 	flush := func() {
+		time.Sleep(2 * time.Millisecond) // virtual time: plugins take one to start
 		synctest.Wait()
 		if w != nil {
 			for _, line := range w.out.take() {
 				fmt.Fprintf(&out, "< %s\n", line)
+				if result := wire.Member([]byte(line), "result"); wire.Member(result, "requestState") != nil {
+					state = string(wire.Unquote(wire.Member(result, "requestState")))
+				}
 			}
 		}
 	}
@@ -155,7 +190,20 @@ func play(t *testing.T, script string) string {
 			}
 		case ">":
 			fmt.Fprintln(&out, line)
-			w.send(rest)
+			w.send(strings.ReplaceAll(rest, "$STATE", state))
+			flush()
+		case "settings":
+			fmt.Fprintln(&out, line)
+			name, raw, _ := strings.Cut(rest, " ")
+			var s PluginSettings
+			if err := json.Unmarshal([]byte(raw), &s); err != nil {
+				t.Fatal(err)
+			}
+			w.gw.Configure(name, s)
+			flush()
+		case "die":
+			fmt.Fprintln(&out, line)
+			_ = w.newest(rest).conn.Close()
 			flush()
 		case "wait":
 			fmt.Fprintln(&out, line)
@@ -170,6 +218,12 @@ func play(t *testing.T, script string) string {
 			name, version, _ := strings.Cut(rest, " ")
 			r := w.upgrade(name, version)
 			fmt.Fprintf(&out, "= %s %s\n", r.Result, r.Error)
+			flush()
+		case "begin":
+			fmt.Fprintln(&out, line)
+			name, version, _ := strings.Cut(rest, " ")
+			upgrades.Go(func() { w.upgrade(name, version) })
+			time.Sleep(time.Second) // virtual time
 			flush()
 		case "restart":
 			fmt.Fprintln(&out, line)

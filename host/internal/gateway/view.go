@@ -20,8 +20,9 @@ type view struct {
 	parts        []*part   // in order
 	hashes       [4]string // equal when a client would see the same list
 	instructions string
-	logging      bool // some plugin offers log messages
-	arriving     bool // some catalog is on its way
+	logging      bool         // some plugin offers log messages
+	arriving     bool         // some catalog is on its way
+	awaited      []*slot.Slot // whose
 
 	tablesOnce sync.Once
 	tools      map[string]target
@@ -40,13 +41,11 @@ func (g *Gateway) mergeLocked(sv *sharedView, p slot.Profile) {
 	var hashes [4][]string
 	var sections []string
 	for _, sl := range g.slots {
-		bridged, of := needsBridge(sl, p.Revision), p
-		if bridged {
-			of = otherEra(p)
-		}
-		c := sl.Catalog(of)
+		c, bridged, arriving := lookUp(sl, p)
 		if c == nil {
-			v.arriving = v.arriving || sl.Arriving(of)
+			if arriving {
+				v.arriving, v.awaited = true, append(v.awaited, sl)
+			}
 			continue
 		}
 		settings := g.settings[sl.Name()]
@@ -75,6 +74,25 @@ func (g *Gateway) mergeLocked(sv *sharedView, p slot.Profile) {
 	}
 	sv.parts = parts
 	sv.now.Store(v)
+}
+
+// lookUp returns what is known of a plugin's lists, or whether they are on their way. The plugin may say what it
+// serves, and list it, at any moment: so the question whether something is to come is put first, and all is
+// asked again if the era has turned out to be another.
+func lookUp(sl *slot.Slot, p slot.Profile) (c *slot.Catalog, bridged, arriving bool) {
+	for {
+		bridged = needsBridge(sl, p.Revision)
+		of := p
+		if bridged {
+			of = otherEra(p)
+		}
+		// A plugin that needs a bridge hears of the second session only when it has said what it serves.
+		arriving = sl.Arriving(of) || bridged && sl.Fault() == ""
+		c = sl.Catalog(of)
+		if needsBridge(sl, p.Revision) == bridged {
+			return c, bridged, arriving
+		}
+	}
 }
 
 func section(plugin, text string, prefixed bool) string {
