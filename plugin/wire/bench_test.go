@@ -19,6 +19,7 @@ func benchBodies(size int) map[string][]byte {
 	fill := max(1, size-len(head)-4)
 	return map[string][]byte{
 		"structured": []byte(head + structured[:len(structured)-1] + "]}}"),
+		"prose":      []byte(head + `"` + strings.Repeat(`The build of 1,204 packages took 38.2 s; three tests were skipped, none failed.\n`, fill/81+1) + `"}}`),
 		"text":       []byte(head + `"` + strings.Repeat("lorem ipsum ", fill/12+1) + `"}}`),
 		"cjk":        []byte(head + `"` + strings.Repeat("漢字かな", fill/12+1) + `"}}`),
 	}
@@ -46,7 +47,7 @@ func BenchmarkScan(b *testing.B) {
 		{"encoding_json_valid", json.Valid},
 	}
 	for _, size := range []int{100, 4 << 10, 60 << 10, 1 << 20} {
-		for _, kind := range []string{"structured", "text", "cjk"} {
+		for _, kind := range []string{"structured", "text", "cjk", "prose"} {
 			body := benchBodies(size)[kind]
 			for _, p := range parsers {
 				b.Run(fmt.Sprintf("%s/%dB/%s", kind, size, p.name), func(b *testing.B) {

@@ -23,15 +23,17 @@ func special(x uint64) uint64 {
 // skipString scans the string whose opening quote stands at i, eight bytes a step while none is special.
 func skipString(d []byte, i int) (int, *fault) {
 	i++
+	start := i
 	for {
-		for long := i + 32; i+8 <= len(d); {
+		for narrow := true; i+8 <= len(d); {
 			stop := special(binary.LittleEndian.Uint64(d[i:]))
 			if stop != 0 {
 				i += bits.TrailingZeros64(stop) >> 3
 				break
 			}
-			if i += 8; i == long {
-				i = skipPlain(d, i)
+			i += 8
+			if narrow && i-start >= 32 {
+				i, narrow = skipPlain(d, i), false
 			}
 		}
 		if i >= len(d) {
