@@ -37,6 +37,7 @@ func commands() []*command {
 		verifyCommand(),
 		doctorCommand(),
 		newCommand(),
+		devCommand(),
 		completionCommand(),
 		versionCommand(),
 		guardCommand(),

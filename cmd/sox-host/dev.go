@@ -1,0 +1,360 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sox-host/sox-host/host"
+)
+
+const (
+	// devSettle is how long a build is watched before it counts as good: half a second finds what dies at once, and
+	// a save should not take longer than that.
+	devSettle = 500 * time.Millisecond
+	// devFarewell bounds the way back at the end: a start, a drain and a stop.
+	devFarewell = 90 * time.Second
+)
+
+// devOptions are the flags of dev.
+type devOptions struct {
+	name, build   string
+	ignore        []string
+	settle, drain time.Duration
+	keep          bool
+}
+
+func devCommand() *command {
+	var o devOptions
+	return &command{
+		name:      "dev",
+		args:      "DIR",
+		minArgs:   1,
+		maxArgs:   1,
+		jsonUsage: "print one JSON object for each save, on a line of its own",
+		short:     "Build a plugin at every save and swap it under its clients",
+		help: `Watches a folder. After each save it builds, drops the result into the plugins folder
+and upgrades the running hosts, as sox-host upgrade does: no call is lost, and lists
+that clients have are updated. What does not build, or does not start, changes nothing.
+
+Every build is a version of its own, X.Y.Z-dev.N, above all others there are. It has
+to report that version. Without --build that is
+    go build -ldflags "-X main.version=X.Y.Z-dev.N" -o OUT .
+so declare var version in package main and give it to sdk.New. With --build any command
+will do. It is split at spaces, with quotes, and no shell is involved. {out}, {version}
+and {name} in it are replaced; SOX_DEV_OUT, SOX_DEV_VERSION and SOX_DEV_NAME are in its
+environment. It has to write the program to {out}; name what else it writes in DIR with
+--ignore.
+
+At the end, with Ctrl-C, the hosts go back to the version that was there before, and the
+files are removed. If there was none, the last build stays.
+
+Examples:
+  sox-host dev .
+  sox-host dev ~/src/weather --name weather
+  sox-host dev . --build './build.sh {version} {out}' --ignore target
+  sox-host dev . --build 'sh -c "sed s/@VERSION@/{version}/ clock.py > {out} && chmod +x {out}"'
+`,
+		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringVar(&o.name, "name", "", "`name` of the plugin (default: that of the folder)")
+			fs.StringVar(&o.build, "build", "", "`command` that builds (default: go build)")
+			fs.StringArrayVar(&o.ignore, "ignore", nil, "`pattern` of files whose changes are no saves, such as '*.log'; may be repeated")
+			fs.DurationVar(&o.settle, "settle", devSettle, "how long a build is watched before it counts as good, with the old one kept warm")
+			fs.DurationVar(&o.drain, "drain-timeout", 0, "how long calls in flight may go on in the old build (default: the plugin's setting, else 30s)")
+			fs.BoolVar(&o.keep, "keep", false, "stay at the last build at the end")
+		},
+		run: func(ctx context.Context, c *call) error { return runDev(ctx, c, o) },
+	}
+}
+
+func runDev(ctx context.Context, c *call, o devOptions) error {
+	d, err := newDev(c, o)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(d.out)
+	saves, err := watchSources(d.dir, append(o.ignore, c.home, c.pluginsDir))
+	if err != nil {
+		return err
+	}
+	defer saves.close()
+	fmt.Fprintf(c.stderr, "watching %s for %s; Ctrl-C ends\n", oneLine(d.dir), d.name)
+	for ctx.Err() == nil {
+		built := d.save(ctx)
+		if err := saves.wait(ctx, built, c.stderr); err != nil && ctx.Err() == nil {
+			return errors.Join(err, d.end())
+		}
+	}
+	return d.end()
+}
+
+// dev is one run of the command. It is used by one goroutine.
+type dev struct {
+	c       *call
+	o       devOptions
+	dir     string // of the sources, absolute
+	name    string
+	out     string // folder of its own, in which builds are made
+	builder builder
+
+	before   string   // the version that was active, "" = none that can be gone back to
+	versions devNames // hands out the versions of the builds
+	dropped  []string // versions whose files are in the plugins folder
+	active   string   // the last build that went well
+}
+
+// devEvent is one line of the result with --json.
+type devEvent struct {
+	Event   string           `json:"event"` // upgraded, failed or ended
+	Plugin  string           `json:"plugin"`
+	Version string           `json:"version,omitempty"`
+	BuildMS int64            `json:"build_ms,omitempty"`
+	Error   string           `json:"error,omitempty"`
+	Result  *host.PluginRoll `json:"result,omitempty"`
+}
+
+// newDev looks at what there is before anything is changed.
+func newDev(c *call, o devOptions) (*dev, error) {
+	d := &dev{c: c, o: o}
+	var err error
+	if d.dir, err = filepath.Abs(c.args[0]); err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(d.dir); err != nil || !info.IsDir() {
+		return nil, &exitError{host.ExitNotFound, fmt.Errorf("there is no folder %s", d.dir)}
+	}
+	if d.name = o.name; d.name == "" {
+		d.name = filepath.Base(d.dir)
+		if !pluginName.MatchString(d.name) {
+			return nil, usagef("the folder's name %q cannot name a plugin: pass --name", d.name)
+		}
+	}
+	if err := checkPluginName(d.name); err != nil {
+		return nil, err
+	}
+	if o.drain < 0 {
+		return nil, usagef("a time limit cannot be negative")
+	}
+	command, err := splitCommand(o.build)
+	if err != nil {
+		return nil, usagef("--build: %w", err)
+	}
+	if err := c.folders(); err != nil {
+		return nil, err
+	}
+	p, err := d.find()
+	if err != nil {
+		return nil, err
+	}
+	if p.Pin != nil {
+		return nil, &exitError{host.ExitRefused, fmt.Errorf("%s is pinned to %s: run sox-host unpin %s first", d.name, p.Pin.Version, d.name)}
+	}
+	if d.versions, err = newDevNames(p); err != nil {
+		return nil, err
+	}
+	for _, ref := range []host.BuildRef{p.Active, p.Previous} { // the active one may be left from a run that was killed
+		if v := ref.Version.String(); d.before == "" && !isDevVersion(v) {
+			d.before = v
+		}
+	}
+	for _, f := range p.Files {
+		if v := f.Version.String(); isDevVersion(v) {
+			d.dropped = append(d.dropped, v)
+		}
+	}
+	if isDevVersion(p.Active.Version.String()) {
+		d.active = p.Active.Version.String()
+	}
+	if d.out, err = os.MkdirTemp("", "sox-dev-"); err != nil {
+		return nil, err
+	}
+	d.builder = builder{dir: d.dir, name: d.name, command: command, output: c.stderr}
+	return d, nil
+}
+
+// find returns what the plugins folder knows of the plugin; nothing is no error.
+func (d *dev) find() (host.PluginInfo, error) {
+	inventory, err := host.List(d.c.home, d.c.pluginsDir)
+	if host.ExitCode(err) == host.ExitNotFound {
+		err = nil // no folder yet: the first drop makes it
+	}
+	for _, p := range inventory.Plugins {
+		if p.Plugin == d.name {
+			return p, err
+		}
+	}
+	return host.PluginInfo{Plugin: d.name}, err
+}
+
+// save is one turn: build, drop, upgrade. Whatever fails leaves what runs. It returns when the build ran.
+func (d *dev) save(ctx context.Context) (built span) {
+	version := d.versions.next()
+	event := devEvent{Event: "failed", Plugin: d.name, Version: version}
+	out := filepath.Join(d.out, d.name+"_v"+version)
+	built.from = time.Now()
+	err := d.builder.build(ctx, version, out)
+	built.to = time.Now()
+	event.BuildMS = built.to.Sub(built.from).Milliseconds()
+	defer os.Remove(out) // the plugins folder has a copy
+	if ctx.Err() != nil {
+		return built
+	}
+	if err == nil {
+		_, err = host.Install(ctx, host.InstallOptions{Home: d.c.home, PluginsDir: d.c.pluginsDir, File: out, Name: d.name, Version: version})
+	}
+	if err == nil {
+		d.dropped = append(d.dropped, version)
+		event.Result, err = d.roll(ctx, version)
+		if err == nil && event.Result.Exit == host.ExitDone {
+			event.Event, d.active = "upgraded", version
+		}
+	}
+	if err != nil {
+		event.Error = err.Error()
+	}
+	d.show(event)
+	d.tidy(ctx)
+	return built
+}
+
+// roll goes to a version in every running host. Once begun it is not interrupted: it has limits of its own.
+func (d *dev) roll(ctx context.Context, version string) (*host.PluginRoll, error) {
+	settle := d.o.settle.Milliseconds()
+	if settle <= 0 {
+		settle = -1 // in a request 0 is the default
+	}
+	shown := newProgress(d.c.stderr)
+	defer shown.clear()
+	report, err := host.Roll(context.WithoutCancel(ctx), host.RollOptions{
+		Home:       d.c.home,
+		PluginsDir: d.c.pluginsDir,
+		Plugins:    []string{d.name},
+		Request: host.UpgradeRequest{
+			To: version, AllowDowngrade: true, AllowBreaking: true, SettleMS: settle, DrainTimeoutMS: d.o.drain.Milliseconds(),
+		},
+		Progress: shown.step,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &report.Plugins[0], nil
+}
+
+// tidy removes the files of builds that nobody is to go back to. What stays behind is tried again at the next save.
+func (d *dev) tidy(ctx context.Context) {
+	var left []string
+	for _, version := range d.dropped {
+		if version == d.active {
+			left = append(left, version)
+			continue
+		}
+		_, err := host.Remove(ctx, host.RemoveOptions{Home: d.c.home, PluginsDir: d.c.pluginsDir, Plugin: d.name, Version: version})
+		if err != nil && host.ExitCode(err) != host.ExitNotFound {
+			left = append(left, version)
+		}
+	}
+	d.dropped = left
+}
+
+// end goes back to what was there before, if that can be, and removes the files.
+func (d *dev) end() error {
+	ctx, cancel := context.WithTimeout(context.Background(), devFarewell)
+	defer cancel()
+	event := devEvent{Event: "ended", Plugin: d.name, Version: d.active}
+	var err error
+	if d.active != "" && d.before != "" && !d.o.keep {
+		event.Result, err = d.roll(ctx, d.before)
+		switch {
+		case err == nil && event.Result.Exit == host.ExitDone:
+			event.Version, d.active = d.before, ""
+		case err == nil:
+			err = &exitError{event.Result.Exit, fmt.Errorf("%s stays at %s: %s", d.name, d.active, event.Result.Error)}
+		}
+	}
+	d.tidy(ctx)
+	if err != nil {
+		event.Error = err.Error()
+	}
+	d.show(event)
+	return err
+}
+
+// show prints one event.
+func (d *dev) show(e devEvent) {
+	c := d.c
+	if c.json {
+		line, err := json.Marshal(e)
+		if err != nil {
+			line = []byte(`{"event":"failed"}`) // cannot happen: all of it is text and numbers
+		}
+		c.printf("%s\n", line)
+		return
+	}
+	took := fmt.Sprintf("built in %s", millis(float64(e.BuildMS)))
+	switch {
+	case e.Event == "ended" && e.Error != "": // the command's error says it
+	case e.Event == "ended" && d.active != "":
+		c.printf("%s  stays at %s   next: sox-host install PROGRAM --name %s --version X.Y.Z --start%s\n", d.name, d.active, d.name, c.sameFolders())
+	case e.Event == "ended" && e.Version != "":
+		c.printf("%s  back at %s\n", d.name, e.Version)
+	case e.Event == "ended":
+	case e.Event == "failed" && e.Result == nil:
+		c.printf("%s  %s: %s%s\n", d.name, e.Version, oneLine(e.Error), d.stays())
+	case e.Event == "failed":
+		c.printf("%s  %s: %s   %s%s\n", d.name, e.Version, took, strings.Join(outcome(c, *e.Result, host.UpgradeRequest{}), "   "), d.versionHint(e))
+	default:
+		d.showUpgrade(e, took)
+	}
+}
+
+func (d *dev) showUpgrade(e devEvent, took string) {
+	r := e.Result.Report
+	parts := []string{took}
+	if r.Schema != "" {
+		parts = append(parts, "schema "+r.Schema)
+	}
+	if hasCutOver(r) {
+		parts = append(parts, fmt.Sprintf("cut over in %s", millis(r.CutoverMS)), count(r.Failed, "call")+" failed")
+	}
+	if r.NoHost {
+		parts = append(parts, "no host was running it: the next one starts it")
+	}
+	if n := len(e.Result.Hosts); n > 1 {
+		parts = append(parts, fmt.Sprintf("on %d hosts", n))
+	}
+	d.c.printf("%s  %s   %s\n", d.name, e.Version, oneLine(strings.Join(parts, "   ")))
+	for _, change := range r.Changes {
+		d.c.printf("  %s\n", oneLine(change))
+	}
+	for _, breaking := range r.Breaking {
+		d.c.printf("  breaking: %s\n", oneLine(breaking))
+	}
+	printHosts(d.c, e.Result.Hosts)
+}
+
+// stays says what runs on after a build that failed.
+func (d *dev) stays() string {
+	switch {
+	case d.active != "":
+		return "   " + d.active + " still serves"
+	case d.before != "":
+		return "   " + d.before + " still serves"
+	}
+	return ""
+}
+
+// versionHint is for the mistake that everybody makes once.
+func (d *dev) versionHint(e devEvent) string {
+	if e.Result.Report.FailedStep != "ready" || !strings.Contains(e.Result.Error, "version") {
+		return ""
+	}
+	return "\n  dev sets the variable version of package main when it builds: declare var version and pass it to sdk.New, or print {version} with --build"
+}

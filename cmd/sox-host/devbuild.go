@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sox-host/sox-host/host"
+)
+
+// builder makes the program of one plugin.
+type builder struct {
+	dir, name string
+	command   []string  // with placeholders; empty means go build
+	output    io.Writer // what the build says, as it says it
+}
+
+// build writes the program to out. What the build prints goes to output; the error is one line.
+func (b builder) build(ctx context.Context, version, out string) error {
+	argv := []string{"go", "build", "-ldflags", "-X main.version=" + version, "-o", out, "."}
+	if len(b.command) > 0 {
+		fill := strings.NewReplacer("{out}", out, "{version}", version, "{name}", b.name)
+		argv = nil
+		for _, word := range b.command {
+			argv = append(argv, fill.Replace(word))
+		}
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir = b.dir
+	cmd.Env = append(os.Environ(), "SOX_DEV_OUT="+out, "SOX_DEV_VERSION="+version, "SOX_DEV_NAME="+b.name)
+	cmd.Stdout, cmd.Stderr = b.output, b.output
+	cmd.WaitDelay = time.Second // a child of the build may hold the pipe open
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		return fmt.Errorf("not built: %s: %w", argv[0], err)
+	}
+	if info, err := os.Stat(out); err != nil || !info.Mode().IsRegular() {
+		return fmt.Errorf("not built: %s succeeded and wrote no file to %s, which {out} and SOX_DEV_OUT name", argv[0], out)
+	}
+	return nil
+}
+
+// splitCommand splits a command line at spaces. Quotes of both kinds keep words together; there is nothing else to
+// it, so that a path with a backslash or a dollar is what it looks like.
+func splitCommand(line string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	inWord := false
+	quote := rune(0)
+	for _, r := range line {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '"' || r == '\'':
+			quote, inWord = r, true
+		case r == ' ' || r == '\t' || r == '\n':
+			if inWord {
+				words = append(words, word.String())
+				word.Reset()
+				inWord = false
+			}
+		default:
+			word.WriteRune(r)
+			inWord = true
+		}
+	}
+	switch {
+	case quote != 0:
+		return nil, fmt.Errorf("the quote %c is not closed", quote)
+	case inWord:
+		words = append(words, word.String())
+	}
+	if line != "" && len(words) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	return words, nil
+}
+
+// devVersion matches the versions that dev gives to builds.
+var devVersion = regexp.MustCompile(`^(\d+\.\d+\.\d+)-dev\.(\d+)$`)
+
+func isDevVersion(v string) bool { return devVersion.MatchString(v) }
+
+// devNames hands out versions for builds: prereleases of the patch that would come next. They are above every version
+// of the plugin, so that no host takes another one for newer, and below the release that will be made of them.
+type devNames struct {
+	base string // "1.2.4"
+	last uint64
+}
+
+func newDevNames(p host.PluginInfo) (devNames, error) {
+	highest := p.Active.Version
+	versions := []string{p.Active.Version.String(), p.Previous.Version.String()}
+	if isDevVersion(highest.String()) {
+		highest = host.Version{}
+	}
+	for _, f := range p.Files {
+		versions = append(versions, f.Version.String())
+		if !isDevVersion(f.Version.String()) && f.Version.Compare(highest) > 0 {
+			highest = f.Version
+		}
+	}
+	n := devNames{base: "0.0.0"}
+	if !highest.IsZero() {
+		core, _, _ := strings.Cut(highest.String(), "+")
+		core, _, _ = strings.Cut(core, "-")
+		dot := strings.LastIndexByte(core, '.')
+		patch, err := strconv.ParseUint(core[dot+1:], 10, 63)
+		if err != nil {
+			return n, fmt.Errorf("no version comes after %s: %w", highest, err)
+		}
+		n.base = fmt.Sprintf("%s.%d", core[:dot], patch+1)
+	}
+	for _, v := range versions {
+		if m := devVersion.FindStringSubmatch(v); m != nil && m[1] == n.base {
+			if i, err := strconv.ParseUint(m[2], 10, 63); err == nil {
+				n.last = max(n.last, i)
+			}
+		}
+	}
+	return n, nil
+}
+
+// next returns a version that was not handed out before.
+func (n *devNames) next() string {
+	n.last++
+	return fmt.Sprintf("%s-dev.%d", n.base, n.last)
+}
