@@ -120,17 +120,27 @@ func (c *client) line(line []byte) {
 	_, _ = c.stdin.Write(append(line, '\n')) // a host that has ended is noticed by its stdout
 }
 
-// wait returns false if the host ended first.
+// waitLimit is how much longer than its bound a request is waited for: its answer may be behind a client that was kept from reading. 30 s.
+const waitLimit = 30 * time.Second
+
+// wait returns false if the host ended first. An answer that does not come is a violation, and ends the round.
 func (c *client) wait(p *pending) bool {
 	select {
 	case <-p.done:
 		return true
 	default:
 	}
+	timer := time.NewTimer(p.bound + waitLimit)
+	defer timer.Stop()
 	select {
 	case <-p.done:
 		return true
 	case <-c.ended:
+		return false
+	case <-timer.C:
+		c.r.fail("I1", p.op.Plugin, "%s with the id %s is not answered after %v", p.op.Nonce, p.op.ID, c.rec.Now()-p.op.Invoked)
+		c.r.abort()
+		<-c.ended
 		return false
 	}
 }

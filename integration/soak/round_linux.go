@@ -36,6 +36,7 @@ type round struct {
 	dead    map[string]*deaths
 	deadMu  sync.Mutex
 	peakMiB atomic.Int64
+	aborted atomic.Bool // the host was killed because the round could not go on
 
 	baseline resources
 }
@@ -346,6 +347,13 @@ func (r *round) watch() {
 			}
 		}
 	}
+}
+
+// abort ends the host of a round that cannot go on.
+func (r *round) abort() {
+	r.client.cut.Store(true)
+	r.aborted.Store(true)
+	_ = r.host.Process.Kill()
 }
 
 // exitWithin waits for the host to end, and ends it if it does not.

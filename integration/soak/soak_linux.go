@@ -219,8 +219,11 @@ func (r *round) play(d time.Duration, planOf func(name string, kinds, pairs []st
 	}
 	go r.watch() // ends with the host
 	if err != nil {
-		_ = r.host.Process.Kill()
+		r.abort()
 		<-r.exited
+		<-r.client.ended
+		r.client.forsake()
+		r.judgeRound()
 		return errors.Join(err, errors.New(r.stderr.sick))
 	}
 	var lanes, working sync.WaitGroup
@@ -266,6 +269,11 @@ func (r *round) finish(lanes, working *sync.WaitGroup) {
 	close(r.stop)
 	lanes.Wait()
 	working.Wait()
+	if r.aborted.Load() {
+		<-r.exited
+		r.client.forsake()
+		return
+	}
 	if open := r.client.settle(20 * time.Second); len(open) > 0 {
 		for _, p := range open {
 			r.fail("I1", p.op.Plugin, "%s is not answered %v after it was asked", p.op.Nonce, r.rec.Now()-p.op.Invoked)
@@ -442,7 +450,8 @@ func (r *round) judgeRound() {
 	}
 	h.Ledger = ledger
 	_ = os.Remove(r.ledger) // it was read
-	if r.end == endKill {
+	killed := r.end == endKill || r.aborted.Load()
+	if killed {
 		// The notice of a change at the very end may have died with the host.
 		last := r.rec.Now()
 		for i := range h.Switches {
@@ -453,7 +462,7 @@ func (r *round) judgeRound() {
 	}
 	for _, op := range h.Ops {
 		r.mark(r.report.Outcomes, op.Outcome.String())
-		if op.Cancelled && op.Answers == 0 && r.end != endKill {
+		if op.Cancelled && op.Answers == 0 && !killed {
 			r.see(seenCancelled)
 		}
 	}
