@@ -101,7 +101,12 @@ func (l *LineReader) Buffered() bool {
 	}
 }
 
-func isBlank(line []byte) bool { return len(bytes.Trim(line, " \t\r")) == 0 }
+func isBlank(line []byte) bool {
+	if len(line) > 0 && line[0] > ' ' { // as nearly every line
+		return false
+	}
+	return len(bytes.Trim(line, " \t\r")) == 0
+}
 
 // take takes the line at the front of the buffer.
 func (l *LineReader) take() ([]byte, bool) {
