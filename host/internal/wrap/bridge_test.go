@@ -7,8 +7,9 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// Every dialect passes cancels on, drops the late answer, and refuses what the client cannot be asked.
-func TestDialects_of_a_session_without_requests_from_the_server(t *testing.T) {
+// Every dialect passes cancels on and drops the late answer. What a server asks that speaks of itself as modern is
+// refused; what one with a handshake asks is the host's to answer, whatever its client speaks.
+func TestDialects_cancels_and_questions(t *testing.T) {
 	cases := []struct {
 		name     string
 		era      Era
@@ -50,6 +51,9 @@ func TestDialects_of_a_session_without_requests_from_the_server(t *testing.T) {
 			}
 			id, _ := r.start(1, "tools/call", meta)
 			call := await(t, "the call", saw)
+			if c.era == Legacy {
+				_ = r.conn.ReplyError(r.next().ID, wire.Errorf(wire.CodeMethodNotFound, "not now"))
+			}
 			if answer := await(t, "the refusal", saw); answer.Error == nil || answer.Error.Code != wire.CodeMethodNotFound || string(answer.ID) != `"q"` {
 				t.Errorf("its question was answered %s", answer.raw)
 			}

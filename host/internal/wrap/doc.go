@@ -13,15 +13,16 @@
 //
 // The server sees plain JSON-RPC: no session, timeout_ms or ack member, and as ids the small integers that the
 // host minted. Where this package has something of its own to ask (the handshake of a bridge, a ping), it uses
-// the id of the host's request that made it necessary and that the server never sees.
+// the id of the host's request that made it necessary and that the server never sees; where none did, one from
+// firstOwnID on.
 //
 // # Eras
 //
 // A session of the server's own era is passed through. Which era that is, is found out once for each build and
 // remembered (Eras). A modern session asks for it beforehand: server/discover in a process of its own, see
 // probe. A legacy session tries initialize first, since nearly every server has it, and asks only if that is
-// refused. Two bridges serve the rest: overLegacy and overModern. Requests that one era sends from the server
-// to the client and the other does not have are refused in reverse.go.
+// refused. Two bridges serve the rest: overLegacy and overModern. What a legacy server asks of a modern client
+// goes to the host, which puts it into the result of a call; see reverse.go.
 //
 // # Deaths
 //

@@ -1,6 +1,7 @@
 package wrap
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -214,7 +215,12 @@ func TestOverLegacy_a_modern_client_gets_modern_answers(t *testing.T) {
 	if m := <-saw; string(m.Params) != `{"name":"a","arguments":{"n":1.0},"_meta":{"progressToken":3}}` {
 		t.Errorf("the server saw %s", m.raw)
 	}
-	if m := <-saw; string(m.ID) != "7" || m.Error == nil || m.Error.Code != -32601 {
+	question := r.next()
+	if question.Method != "elicitation/create" || question.Session != 4 {
+		t.Errorf("the host was asked %s", question.raw)
+	}
+	_ = r.conn.Reply(question.ID, []byte(`{"action":"accept"}`))
+	if m := await(t, "the answer to its question", saw); string(m.ID) != "7" || string(m.Result) != `{"action":"accept"}` {
 		t.Errorf("its question was answered %s", m.raw)
 	}
 	if m := r.next(); m.Method != "notifications/tools/list_changed" || m.Session != 4 {
@@ -227,8 +233,58 @@ func TestOverLegacy_a_modern_client_gets_modern_answers(t *testing.T) {
 	if e := r.refused(4, "prompts/get", "{}"); e.Code != -32603 {
 		t.Errorf("code 0: %v", e)
 	}
-	if e := r.refused(4, "subscriptions/listen", "{}"); e.Code != -32601 {
-		t.Errorf("listen: %v", e)
+	if e := r.refused(4, "subscriptions/listen", "{}"); e.Code != -32602 {
+		t.Errorf("listen without a filter: %v", e)
+	}
+}
+
+func TestOverLegacy_a_listen_becomes_subscriptions(t *testing.T) {
+	saw := make(chan message, 16)
+	s := fakes(func(p *fake) int {
+		p.each(func(m message) {
+			switch m.Method {
+			case "initialize":
+				p.say(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"resources":{"subscribe":true}},"serverInfo":{"name":"old","version":"9"}}}`, m.ID)
+			case "resources/subscribe":
+				saw <- m
+				p.say(`{"jsonrpc":"2.0","id":%s,"result":{}}`, m.ID)
+				p.say(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":%s}}`, member(string(m.Params), "uri"))
+			case "resources/unsubscribe":
+				saw <- m
+				p.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"no"}}`, m.ID)
+			case "notifications/cancelled":
+				saw <- m
+			}
+		})
+		return 0
+	})
+	r := newRig(t, Config{Start: s.start, Eras: &eraMemory{era: Legacy}})
+	r.open(4, revisionModern)
+	r.must(4, "server/discover", "{"+modernMeta+"}")
+	id, done := r.start(4, "subscriptions/listen", `{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a","b"]}}`)
+	want := fmt.Sprintf(`{"_meta":{"io.modelcontextprotocol/subscriptionId":%d},"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a","b"]}}`, id)
+	if m := r.next(); m.Method != "notifications/subscriptions/acknowledged" || string(m.Params) != want {
+		t.Errorf("acknowledged %s", m.raw)
+	}
+	for _, uri := range []string{`"a"`, `"b"`} {
+		if m := await(t, "a subscription", saw); m.Method != "resources/subscribe" || member(string(m.Params), "uri") != uri || len(m.ID) < len("4503599627370496") {
+			t.Errorf("the server saw %s", m.raw)
+		}
+		if m := r.next(); m.Method != "notifications/resources/updated" || member(string(m.Params), "uri") != uri {
+			t.Errorf("the host was told %s", m.raw)
+		}
+	}
+	r.notify(4, "notifications/cancelled", fmt.Sprintf(`{"requestId":%d}`, id))
+	for _, uri := range []string{`"a"`, `"b"`} {
+		if m := await(t, "the end of a subscription", saw); m.Method != "resources/unsubscribe" || member(string(m.Params), "uri") != uri {
+			t.Errorf("the server saw %s", m.raw)
+		}
+	}
+	if reply := await(t, "the end of the listen", done); reply.Phase != rpc.Answered || !strings.Contains(string(reply.Env.Raw), `"resultType":"complete"`) {
+		t.Errorf("the listen ended %v", reply.Phase)
+	}
+	if len(saw) != 0 {
+		t.Errorf("the server saw %s", (<-saw).raw)
 	}
 }
 

@@ -14,6 +14,10 @@ type overLegacy struct {
 	// Set once, before the session is resumed: what initialize was answered, or refused with.
 	capabilities, serverInfo, instructions []byte
 	refusal                                []byte
+
+	// Used by whoever passes the host's envelopes, one goroutine at a time.
+	listens map[uint64][][]byte // open subscriptions/listen and the raw uris in them
+	lastOwn uint64              // requests of ours so far
 }
 
 func (o *overLegacy) request(s *session, id uint64, env *wire.Envelope) {
@@ -28,7 +32,7 @@ func (o *overLegacy) request(s *session, id uint64, env *wire.Envelope) {
 	case method == "server/discover":
 		s.reply(id, o.discovered())
 	case method == "subscriptions/listen":
-		s.fail(id, wire.Errorf(wire.CodeMethodNotFound, "method not found: %q", method))
+		o.listen(s, id, env.Params())
 	default:
 		s.forward(id, env.RawMethod(), withoutClaim(env.Params()), &call{method: method})
 	}
@@ -127,6 +131,11 @@ func withoutClaim(params []byte) []byte {
 
 // notify passes on what a legacy server knows. Cancels arrive here too.
 func (o *overLegacy) notify(s *session, env *wire.Envelope) {
+	if string(env.Method()) == "notifications/cancelled" {
+		if id, ok := wire.ParseUint(env.RequestID()); ok && o.unlisten(s, id) {
+			return
+		}
+	}
 	if o.greeting && o.refusal == nil {
 		s.note(env.RawMethod(), withoutClaim(env.Params()))
 	}
@@ -142,7 +151,7 @@ func (o *overLegacy) answer(s *session, id uint64, c *call, env *wire.Envelope) 
 		switch codeOf(errObj) {
 		case wire.CodeResourceNotFound: // MCP 2026-07-28 moved it
 			errObj = recode(errObj, wire.CodeInvalidParams)
-		case wire.CodeURLElicitation, 0: // gone; and no code at all
+		case 0: // no code at all. -32042, which the modern era does not have, is the host's to translate
 			errObj = recode(errObj, wire.CodeInternal)
 		}
 		s.failRaw(id, errObj)

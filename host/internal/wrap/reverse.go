@@ -8,7 +8,7 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// Requests from the server to the client: legacy servers send them, legacy clients answer them. Every process
+// Requests from the server to the client: legacy servers send them, and the host has them answered. Every process
 // numbers its own from 1, so they go up under ids of our connection.
 
 // maxQuestions bounds what one server may ask of its client at the same time: 64.
@@ -99,11 +99,9 @@ func (s *session) refuseServer(env *wire.Envelope, e *wire.Error) {
 	s.answerServer(c, bytes.Clone(env.ID()), nil, obj)
 }
 
-// ask refuses what a legacy server wants of a modern client: its protocol has no requests from servers, and
-// asks by results instead.
-func (o *overLegacy) ask(s *session, env *wire.Envelope) {
-	s.refuseServer(env, wire.Errorf(wire.CodeMethodNotFound, "the client's protocol has no request %q", env.Method()))
-}
+// ask passes on what a legacy server wants of a modern client. The host asks the client by the result of a call,
+// and has the answer when the client repeats that.
+func (o *overLegacy) ask(s *session, env *wire.Envelope) { s.question(env) }
 
 // inputRequired ends a call for which a modern server wants to know something of a legacy client. Such a result
 // must not reach the client, which would read it as an empty success.
