@@ -28,9 +28,8 @@ type client struct {
 
 	ids atomic.Int64
 
-	gate  sync.Mutex   // held by whoever lets the client not read
-	cut   atomic.Bool  // the last line need not be whole
-	drops atomic.Int64 // answers after a withdrawal, which are fine for a moment
+	gate sync.Mutex  // held by whoever lets the client not read
+	cut  atomic.Bool // the last line need not be whole
 
 	mu      sync.Mutex
 	open    map[string]*pending

@@ -147,7 +147,7 @@ func NewConn(rw io.ReadWriteCloser, opts Options) *Conn {
 // io.EOF for a clean end, ErrClosed after Close, a ViolationError for bytes that are no envelopes or come too
 // slowly, or the read error.
 func (c *Conn) Run() error {
-	err, rest := c.read()
+	rest, err := c.read()
 	if first := c.close(err, readToEnd(err) && !bytes.Contains(rest, ackMember)); first != nil {
 		err = first // the read error only follows from that
 	}
@@ -166,8 +166,8 @@ func readToEnd(err error) bool {
 // was written: the handler may have run.
 var ackMember = []byte(`"ack"`)
 
-// read returns why the stream ended, and the bytes of the frame that this cut.
-func (c *Conn) read() (err error, rest []byte) {
+// read returns the bytes of the frame that the end cut, and why the stream ended.
+func (c *Conn) read() (rest []byte, err error) {
 	in := &frameStream{r: c.rw}
 	frames := wire.NewFrameReader(in, c.opts.MaxFrameBytes)
 	in.partial = frames.Partial
@@ -175,11 +175,11 @@ func (c *Conn) read() (err error, rest []byte) {
 	for !c.ended.Load() {
 		body, err := frames.Next()
 		if err != nil {
-			return violation(err), frames.Unfinished()
+			return frames.Unfinished(), violation(err)
 		}
 		in.frame++
 		if err := wire.Scan(body, &env); err != nil {
-			return &ViolationError{err}, nil
+			return nil, &ViolationError{err}
 		}
 		c.received.Add(1)
 		c.dispatch(&env)
@@ -190,7 +190,7 @@ func (c *Conn) read() (err error, rest []byte) {
 			_ = c.out.Flush() // an error ends the connection by itself, see writeFailed
 		}
 	}
-	return ErrClosed, nil
+	return nil, ErrClosed
 }
 
 // violation marks the read errors that are the peer's fault.
