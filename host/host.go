@@ -286,7 +286,7 @@ func (h *Host) orderedLocked() []*slot.Slot {
 }
 
 // newSlot makes the slot of one plugin from its settings, and says where it stands in lists. files are those of the
-// folder: what is not among them is not looked for. Bad settings leave the slot broken with the reason.
+// folder: what is not among them is not looked for. Bad settings let every start fail with the reason, until they are repaired.
 func (h *Host) newSlot(name string, files []store.File) (s *slot.Slot, order int) {
 	hasSettings, hasManifest := false, false
 	for _, f := range files {
@@ -301,7 +301,7 @@ func (h *Host) newSlot(name string, files []store.File) (s *slot.Slot, order int
 	if err == nil {
 		h.gw.Configure(name, clientSettings(settings))
 	}
-	l := &launcher{host: h, name: name, settings: settings, fault: err}
+	l := &launcher{host: h, name: name}
 	drain := settings.DrainTimeout
 	if h.cfg.DrainTimeout > 0 {
 		drain = h.cfg.DrainTimeout
@@ -319,7 +319,7 @@ func (h *Host) newSlot(name string, files []store.File) (s *slot.Slot, order int
 		PluginsDir: h.cfg.PluginsDir,
 		Home:       h.home,
 		State:      h.state,
-		EnvHash:    l.envHash(os.Environ(), hasManifest),
+		EnvHash:    l.envHash(settings, os.Environ(), hasManifest),
 		Launcher:   l,
 		Observer:   h.gw,
 		Logger:     h.log.Named("slot"),

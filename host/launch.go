@@ -18,29 +18,29 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// launcher starts the builds of one plugin as processes of this host. It implements slot.Launcher.
+// launcher starts the builds of one plugin as processes of this host. It implements slot.Launcher. It reads the settings
+// at each start, so that a restart, or the repair of a settings file, is all it takes.
 type launcher struct {
-	host     *Host
-	name     string
-	settings store.Settings
-	fault    error // why the settings could not be read; every launch fails with it
+	host *Host
+	name string
 }
 
 // Launch implements slot.Launcher.
 func (l *launcher) Launch(ctx context.Context, launch slot.Launch) (slot.Backend, error) {
-	if l.fault != nil {
-		return nil, l.fault
+	settings, err := store.LoadSettings(l.host.cfg.PluginsDir, l.name)
+	if err != nil {
+		return nil, err
 	}
 	if launch.Build.Kind == store.Manifest {
-		return l.wrap(launch)
+		return l.wrap(launch, settings)
 	}
-	env := process.Environ(l.settings.EnvAllow, l.settings.Env, os.Environ())
+	env := process.Environ(settings.EnvAllow, settings.Env, os.Environ())
 	env = append(env,
 		wire.EnvFD+"=3",
 		wire.EnvProtocols+"="+wire.ProtocolRange{Min: wire.Protocol, Max: wire.Protocol}.String(),
 		wire.EnvName+"="+l.name,
 	)
-	if l.host.cfg.ReadOnly || l.settings.ReadOnly {
+	if l.host.cfg.ReadOnly || settings.ReadOnly {
 		env = append(env, "SOX_PLUGIN_READ_ONLY=1")
 	}
 	p, err := l.host.spawner.Start(ctx, process.Spec{
@@ -48,7 +48,7 @@ func (l *launcher) Launch(ctx context.Context, launch slot.Launch) (slot.Backend
 		Version:    launch.Build.Version.String(),
 		Generation: launch.Generation,
 		Path:       launch.Build.Path,
-		Args:       l.settings.Args,
+		Args:       settings.Args,
 		Env:        env,
 		Transport:  process.Socketpair,
 		Output:     l.host.output.lines(l.name, launch.Build.Version.String(), launch.Generation),
@@ -60,14 +60,14 @@ func (l *launcher) Launch(ctx context.Context, launch slot.Launch) (slot.Backend
 }
 
 // wrap starts a build that is a manifest: an existing MCP server.
-func (l *launcher) wrap(launch slot.Launch) (slot.Backend, error) {
+func (l *launcher) wrap(launch slot.Launch, settings store.Settings) (slot.Backend, error) {
 	if launch.Build.Manifest == nil {
 		return nil, fmt.Errorf("the manifest %s was not read", launch.Build.Path)
 	}
-	if l.settings.ReadOnly {
+	if settings.ReadOnly {
 		return nil, fmt.Errorf("\"read_only\" in %s.json cannot be enforced on a server that runs from a manifest: take it out, or lock all plugins with sox-host serve --read-only", l.name)
 	}
-	spec, err := wrap.Command(*launch.Build.Manifest, l.settings, l.host.cfg.PluginsDir, os.Environ())
+	spec, err := wrap.Command(*launch.Build.Manifest, settings, l.host.cfg.PluginsDir, os.Environ())
 	if err != nil {
 		return nil, err
 	}
@@ -149,14 +149,14 @@ var volatile = []string{"TERM=", "SHELL=", "XDG_SESSION_", "XDG_VTNR=", "XDG_SEA
 
 // envHash is the hash of the environment that the plugin gets from the host's own. hasManifest says whether the
 // folder has manifests of it.
-func (l *launcher) envHash(host []string, hasManifest bool) string {
+func (l *launcher) envHash(settings store.Settings, host []string, hasManifest bool) string {
 	sum := sha256.New()
-	allow := l.settings.EnvAllow
+	allow := settings.EnvAllow
 	if hasManifest {
 		allow = slices.Concat(allow, l.manifestAllow())
 	}
 next:
-	for _, entry := range process.Environ(allow, l.settings.Env, host) {
+	for _, entry := range process.Environ(allow, settings.Env, host) {
 		for _, prefix := range volatile {
 			if strings.HasPrefix(entry, prefix) {
 				continue next
@@ -165,7 +165,7 @@ next:
 		sum.Write([]byte(entry))
 		sum.Write([]byte{0})
 	}
-	for _, arg := range l.settings.Args {
+	for _, arg := range settings.Args {
 		sum.Write([]byte(arg))
 		sum.Write([]byte{0})
 	}

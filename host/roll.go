@@ -129,6 +129,9 @@ func (r *roller) roll(ctx context.Context) (RollReport, error) {
 		report.Plugins = append(report.Plugins, r.rollOne(ctx, name, targets))
 	}
 	report.Exit = combine(report.Plugins)
+	if slices.ContainsFunc(report.Plugins, func(p PluginRoll) bool { return p.Exit == ExitDone && changed(p.Report) }) {
+		prune(ctx, r.Home)
+	}
 	return report, nil
 }
 

@@ -92,6 +92,9 @@ func (h *Host) folderChanged(ctx context.Context) {
 			continue
 		}
 		report := h.Upgrade(ctx, UpgradeRequest{Plugin: s.Name()}, nil)
+		if changed(report) {
+			prune(ctx, h.home.Dir())
+		}
 		h.log.Info("upgrade by watching the folder", "plugin", s.Name(), "result", string(report.Result), "from", report.From, "to", report.To, "error", report.Error)
 	}
 }

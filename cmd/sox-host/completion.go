@@ -47,8 +47,10 @@ Examples:
 	}
 }
 
-// takesPlugins are the commands whose arguments are names of plugins.
-func takesPlugins(cmd *command) bool { return strings.Contains(cmd.args, "NAME") }
+// takesPlugins are the commands whose arguments are names of plugins that exist.
+func takesPlugins(cmd *command) bool {
+	return strings.Contains(cmd.args, "NAME") && cmd.name != "new"
+}
 
 func completionScript(shell string, all []*command) string {
 	var visible []*command
@@ -120,7 +122,7 @@ _sox_host() {
     COMPREPLY=($(compgen -W "$words" -- "$cur"))
 }
 complete -o default -F _sox_host sox-host
-`, strings.Join(names, " "), strings.Join(plugins, "|"), completePlugins, strings.Join(shells, " "))
+`, strings.Join(append(names, settingsTopic), " "), strings.Join(plugins, "|"), completePlugins, strings.Join(shells, " "))
 	return b.String()
 }
 

@@ -77,6 +77,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) host.Exit {
 			overview(stdout, all)
 			return host.ExitDone
 		}
+		if rest[0] == settingsTopic {
+			settingsHelp(stdout)
+			return host.ExitDone
+		}
 		name, rest = rest[0], []string{"--help"}
 	case "--version":
 		name = "version"
@@ -128,6 +132,7 @@ Commands:
 	}
 	fmt.Fprint(w, `
 Every command takes --json, --home and --plugins-dir (or SOX_HOME and
-SOX_PLUGINS_DIR). Run sox-host help COMMAND for examples and exit codes.
+SOX_PLUGINS_DIR). Run sox-host help COMMAND for examples and exit codes, and
+sox-host help settings for what NAME.json may say about a plugin.
 `)
 }

@@ -33,6 +33,7 @@ type serveFlags struct {
 	maxLine     byteSize
 	maxOutput   byteSize
 	projectPath string
+	noGuard     bool
 }
 
 func serveCommand() *command {
@@ -69,6 +70,7 @@ func (f *serveFlags) declare(fs *pflag.FlagSet) {
 	fs.Var(&f.maxLine, "max-line-bytes", "longest line from the client (default 16MiB)")
 	fs.Var(&f.maxOutput, "max-output-bytes", "longest line to the client (default 9MiB)")
 	fs.IntVar(&f.cfg.MaxNameLength, "max-name-length", host.DefaultMaxNameLength, "`length` of the longest tool name; longer ones are cut and get a hash")
+	fs.BoolVar(&f.noGuard, "no-guard", false, "start plugins without a guard process each: what they start may outlive a host that is killed")
 	fs.StringVar(&f.logLevel, "log-level", "info", "`level`: trace, debug, info, warn, error or off")
 	fs.Lookup("max-line-bytes").DefValue = ""
 	fs.Lookup("max-output-bytes").DefValue = ""
@@ -105,7 +107,9 @@ func (f *serveFlags) config(c *call) (host.Config, error) {
 	cfg.Home, cfg.PluginsDir = c.home, c.pluginsDir
 	cfg.In, cfg.Out = c.stdin, c.stdout
 	cfg.MaxLineBytes, cfg.MaxOutputBytes = int(f.maxLine), int(f.maxOutput)
-	cfg.Guard = guardLine()
+	if !f.noGuard {
+		cfg.Guard = guardLine()
+	}
 	cfg.Version = readVersion().Version
 
 	if cfg.ListWait = f.listWait; f.listWait == 0 {
