@@ -58,6 +58,7 @@ type world struct {
 	procs    []*proc
 	started  []time.Time
 	ran      map[string]int // how often each call's handler ran, by its key
+	order    []string       // the keys in the order they ran
 	versions map[string]string
 }
 
@@ -448,6 +449,7 @@ func (p *proc) call(c *rpc.Conn, env *wire.Envelope) {
 	}
 	p.world.mu.Lock()
 	p.world.ran[key]++
+	p.world.order = append(p.world.order, key)
 	n := p.world.ran[key]
 	p.world.versions[key] = p.version
 	p.world.mu.Unlock()

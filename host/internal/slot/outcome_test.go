@@ -1,6 +1,7 @@
 package slot
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,6 +80,34 @@ func TestBacklogIsRepeated(t *testing.T) {
 		p.kill()
 		want(t, "first", first.by(), "1.0.0") // the pipe said that it took nothing
 		want(t, "second", second.by(), "1.0.0")
+	})
+}
+
+// What is sent again goes first, in the order it was first sent.
+func TestRepeatedInOrder(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		s := e.session()
+		p := e.up(s)
+		p.freeze(0)
+		var all []*result
+		for range 5 {
+			all = append(all, e.call(s, Once, ""))
+			synctest.Wait()
+		}
+		_ = p.own.Close() // the connection ends; the process a second later
+		synctest.Wait()
+		for range 5 {
+			all = append(all, e.call(s, Once, ""))
+		}
+		var sent []string
+		for _, r := range all {
+			want(t, "outcome", r.by(), "1.0.0")
+			sent = append(sent, r.key)
+		}
+		e.world.mu.Lock()
+		defer e.world.mu.Unlock()
+		want(t, "order", strings.Join(e.order[1:], " "), strings.Join(sent, " "))
 	})
 }
 

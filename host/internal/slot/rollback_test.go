@@ -155,6 +155,7 @@ func TestRollbackAndRestart(t *testing.T) {
 		if after := e.load(); fmt.Sprint(after) != fmt.Sprint(before) {
 			t.Errorf("a restart changed the state: %v", after)
 		}
+		want(t, "upgrades", e.slot.Status().Counters["upgrades"], 1)
 		e.last().kill() // not a probation
 		pass(time.Second)
 		want(t, "by", e.call(s, Once, "").by(), "1.0.0")

@@ -400,9 +400,10 @@ func (s *Slot) unopened(g *generation) *Session {
 func (s *Slot) promote(g *generation) {
 	facts := &Facts{MCP: g.ready.MCP, Methods: g.ready.Methods}
 	s.mu.Lock()
-	if s.closed { // Close stops it
+	if s.closed {
 		s.starting = false
 		s.mu.Unlock()
+		g.stop(closingLadder) // Close may not have seen it
 		return
 	}
 	if g.role == ended { // it died meanwhile; generationEnded saw a candidate

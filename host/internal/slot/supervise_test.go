@@ -193,8 +193,14 @@ func TestBreakerOfASlot(t *testing.T) {
 		want(t, "waits", r.ended(), false)
 		want(t, "probe fails", r.by(), "-32001 no")
 		want(t, "starts", e.starts(forever), 4)
+		// The cooldown has doubled, for attempts that nobody waits for.
+		pass(22 * time.Second)
+		began = time.Now()
+		want(t, "probe fails", e.call(s, Once, "").by(), "-32001 no")
+		want(t, "after", time.Since(began), 8*time.Second)
+		want(t, "starts", e.starts(forever), 5)
 		pass(31 * time.Second)
-		want(t, "the next probe is for who asks", e.starts(forever), 4)
+		want(t, "starts unasked", e.starts(forever), 5)
 		e.set("1.0.0", repaired)
 		want(t, "probe", e.call(s, Once, "").by(), "1.0.0")
 		want(t, "breaker", e.slot.Status().Breaker, "half-open")
@@ -462,10 +468,16 @@ func TestIdleRetire(t *testing.T) {
 		want(t, "running while it is watched", e.last().running(), true)
 		want(t, "result", (<-done).Result, ResultRestarted)
 
-		// Never in a probation.
-		report := e.upgrade(UpgradeRequest{To: "1.0.0", AllowDowngrade: true})
-		want(t, "result", report.Result, ResultUpgraded)
-		pass(5 * time.Minute)
-		want(t, "running", e.last().running(), false)
+	})
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{IdleRetire: 5 * time.Second})
+		s := e.session()
+		e.up(s)
+		e.drop("1.1.0", "")
+		want(t, "result", e.upgrade(UpgradeRequest{SettleMS: quick}).Result, ResultUpgraded)
+		pass(29 * time.Second)
+		want(t, "running in its probation", e.last().running(), true)
+		pass(15 * time.Second)
+		want(t, "running after it", e.last().running(), false)
 	})
 }
