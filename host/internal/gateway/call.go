@@ -178,6 +178,8 @@ func (c *call) result(env *wire.Envelope) []byte {
 		return oneLine(bridge.Modern(c.method(), result, g.serverInfo()))
 	case c.bridged:
 		return oneLine(bridge.Legacy(c.method(), result))
+	case modern && bridge.MayAsk(env):
+		return g.nameServer(oneLine(g.attributeResult(c.target.Name(), result)))
 	case modern && env.ResultMeta() != nil:
 		return g.nameServer(oneLine(result))
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sox-host/sox-host/host/internal/process"
@@ -315,6 +317,19 @@ func (b *lineBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// lastState returns the last requestState that the client was sent.
+func (w *world) lastState() []byte {
+	w.out.mu.Lock()
+	defer w.out.mu.Unlock()
+	const key = `"requestState":"`
+	i := bytes.LastIndex(w.out.data, []byte(key))
+	if i < 0 {
+		return nil
+	}
+	state, _, _ := bytes.Cut(w.out.data[i+len(key):], []byte(`"`))
+	return bytes.Clone(state)
+}
+
 // take returns the lines sent since the last call.
 func (b *lineBuffer) take() []string {
 	b.mu.Lock()
@@ -399,6 +414,7 @@ func (w *world) close() {
 	for _, s := range w.slots {
 		s.Close(ctx)
 	}
+	time.Sleep(10 * time.Second) // virtual time: plugins that were stopped while they started
 }
 
 // send hands lines to the gateway as the client's reader does.
@@ -412,7 +428,7 @@ func (w *world) send(lines ...string) {
 func (w *world) upgrade(name, to string) slot.Report {
 	for _, s := range w.slots {
 		if s.Name() == name {
-			return s.Upgrade(w.t.Context(), slot.UpgradeRequest{Plugin: name, To: to, AllowBreaking: true, AllowDowngrade: true, SettleMS: -1}, nil)
+			return s.Upgrade(context.Background(), slot.UpgradeRequest{Plugin: name, To: to, AllowBreaking: true, AllowDowngrade: true, SettleMS: -1}, nil)
 		}
 	}
 	w.t.Fatalf("no slot %q", name)
@@ -514,4 +530,29 @@ func (w *world) seen(name string) []string {
 		return first(a) - first(b)
 	})
 	return out
+}
+
+// takeNow flushes first.
+func (b *lineBuffer) takeNow(s *Session) []string {
+	s.flush()
+	synctest.Wait()
+	return b.take()
+}
+
+// slotNamed is a slot that is never started.
+func slotNamed(name string) *slot.Slot {
+	home, err := os.MkdirTemp("", "gw")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(home) }()
+	h, err := store.OpenHome(home)
+	if err != nil {
+		panic(err)
+	}
+	state, err := h.State(home)
+	if err != nil {
+		panic(err)
+	}
+	return slot.New(slot.Config{Name: name, Home: h, State: state})
 }

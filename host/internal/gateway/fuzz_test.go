@@ -27,6 +27,9 @@ func FuzzSession(f *testing.F) {
 			if client, ok := strings.CutPrefix(line, "> "); ok {
 				lines = append(lines, client)
 			}
+			if strings.HasPrefix(line, "die ") {
+				lines = append(lines, line)
+			}
 		}
 		f.Add([]byte(strings.Join(lines, "\n")))
 	}
@@ -42,6 +45,16 @@ func FuzzSession(f *testing.F) {
 			asked := map[string]int{}
 			for i, line := range lines {
 				line = bytes.TrimRight(line, "\r")
+				if name, ok := bytes.CutPrefix(line, []byte("die ")); ok {
+					if p := w.newest(string(name)); p != nil {
+						_ = p.conn.Close()
+					}
+					continue
+				}
+				if i%5 == 4 {
+					time.Sleep(60 * time.Millisecond) // virtual time
+				}
+				line = bytes.ReplaceAll(line, []byte("$STATE"), w.lastState())
 				count(asked, line, 1)
 				w.session.Line(line)
 				if i%3 != 2 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -28,7 +29,7 @@ func (s *Session) initialize(env *wire.Envelope) {
 		s.unsupportedVersion(env.ID(), string(wire.Unquote(wire.Member(env.Params(), "protocolVersion"))))
 		return
 	}
-	params := env.Params()
+	params := withoutTasks(env.Params())
 	revision := string(wire.Unquote(wire.Member(params, "protocolVersion")))
 	if revision == "" {
 		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, "params.protocolVersion is missing", wire.ErrorData{}))
@@ -60,6 +61,17 @@ func (s *Session) initialize(env *wire.Envelope) {
 		result = append(append(result, `,"instructions":`...), wire.AppendQuote(nil, v.instructions)...)
 	}
 	s.writeResult(env.ID(), append(result, '}'))
+}
+
+// withoutTasks takes the experimental tasks of 2025-11-25 out of what the client can do: no plugin may ask for
+// what is not passed on.
+func withoutTasks(params []byte) []byte {
+	span := wire.MemberSpan(params, "capabilities")
+	if !span.Present() || wire.Member(params[span.Start:span.End], "tasks") == nil {
+		return params
+	}
+	edit := wire.Edit{Span: span, Text: bridge.Without(params[span.Start:span.End], "tasks")}
+	return wire.AppendEdited(nil, params, wire.Span{End: len(params)}, edit)
 }
 
 // initParams are the client's own params with the revision that was agreed, for every plugin to see.
@@ -129,7 +141,9 @@ func (s *Session) notification(env *wire.Envelope) {
 	case "notifications/roots/list_changed":
 		if s.legacy != nil {
 			for _, sl := range s.gw.Slots() {
-				sl.Notify(s.legacy.up, method, env.Params())
+				if !needsBridge(sl, s.legacy.up.Revision) { // the modern era asks for roots when it needs them
+					sl.Notify(s.legacy.up, method, env.Params())
+				}
 			}
 		}
 	default:

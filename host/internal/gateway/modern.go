@@ -1,12 +1,14 @@
 package gateway
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -65,8 +67,24 @@ func modernSession(env *wire.Envelope) *slot.Session {
 	return &slot.Session{
 		Revision:     slot.RevisionModern,
 		ClientInfo:   clone(env.MetaClientInfo()),
-		Capabilities: clone(env.MetaClientCapabilities()),
+		Capabilities: clone(withoutTasksExtension(env.MetaClientCapabilities())),
 	}
+}
+
+const tasksExtension = metaPrefix + "tasks"
+
+// withoutTasksExtension takes the extension for tasks out of a client's capabilities: a plugin that saw it could
+// answer with a task, which nobody here could be asked about.
+func withoutTasksExtension(capabilities []byte) []byte {
+	if !bytes.Contains(capabilities, []byte(tasksExtension)) {
+		return capabilities
+	}
+	span := wire.MemberSpan(capabilities, "extensions")
+	if !span.Present() {
+		return capabilities
+	}
+	edit := wire.Edit{Span: span, Text: bridge.Without(capabilities[span.Start:span.End], tasksExtension)}
+	return wire.AppendEdited(nil, capabilities, wire.Span{End: len(capabilities)}, edit)
 }
 
 // unsupportedVersion lists what can be asked for instead.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strconv"
 
 	"github.com/sox-host/sox-host/host/internal/slot"
@@ -18,8 +19,9 @@ const hashSuffix = 9
 // result depends on nothing but the plugin and its settings: it is the same on every start. Names are never
 // split again; routing goes by table. Without prefixes, names stay as they are.
 //
-// rename replaces the plugin's own name before that. A name that the plugin itself gives comes before one that
-// the settings make up.
+// rename replaces the plugin's own name before that. A name that stays as the plugin gave it comes before one that
+// was changed, and of several that would be changed into the same none gets it: so the order of the list, which an
+// upgrade may change, decides nothing.
 func exposedNames(cfg *Config, plugin string, entries []slot.Entry, rename map[string]string) map[string]string {
 	out := make(map[string]string, len(entries))
 	taken := make(map[string]bool, len(entries))
@@ -39,13 +41,20 @@ func exposedNames(cfg *Config, plugin string, entries []slot.Entry, rename map[s
 		}
 		out[e.Key], taken[name] = name, true
 	}
-	for _, key := range changed {
-		name := key
+	wanted := make(map[string]int, len(changed))
+	exposed := func(key string) string {
 		if to, ok := rename[key]; ok {
-			name = to
+			return expose(to)
 		}
-		name = expose(name)
-		for n := 0; !fits(name) || taken[name]; n++ {
+		return expose(key)
+	}
+	for _, key := range changed {
+		wanted[exposed(key)]++
+	}
+	slices.Sort(changed)
+	for _, key := range changed {
+		name := exposed(key)
+		for n := 0; !fits(name) || taken[name] || n == 0 && wanted[name] > 1; n++ {
 			origin := plugin + "\x00" + key
 			if n > 0 { // a plugin that lists a name with just this hash
 				origin += "\x00" + strconv.Itoa(n)

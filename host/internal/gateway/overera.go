@@ -63,7 +63,7 @@ func (s *Session) wantOver(e *era) {
 		e.bridged[sl] = true
 		s.mu.Unlock()
 		if !known {
-			sl.Want(e.over)
+			s.want(sl, e.over)
 		}
 	}
 }

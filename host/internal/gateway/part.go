@@ -51,6 +51,7 @@ func newPart(cfg *Config, sl *slot.Slot, c *slot.Catalog, settings *PluginSettin
 		prompts: make(map[string]target, len(c.Prompts)),
 	}
 	tools, rename, print := c.Tools, map[string]string(nil), ""
+	tools = slices.DeleteFunc(slices.Clone(tools), needsTasks)
 	if settings != nil {
 		tools, rename = chosen(tools, settings), settings.Tools.Rename
 		print = settings.fingerprint()
@@ -79,6 +80,11 @@ func newPart(cfg *Config, sl *slot.Slot, c *slot.Catalog, settings *PluginSettin
 	p.logging, p.resources, p.completions = offers("logging"), offers("resources"), offers("completions")
 	p.subscribe = string(wire.Member(wire.Member(c.Capabilities, "resources"), "subscribe")) == "true"
 	return p
+}
+
+// needsTasks reports a tool that can only be called as a task of 2025-11-25, which is not passed on.
+func needsTasks(e slot.Entry) bool {
+	return string(wire.Unquote(wire.Member(wire.Member(e.Raw, "execution"), "taskSupport"))) == "required"
 }
 
 // chosen leaves out the tools that the settings hide. Deny wins over allow; a pattern is a name, or the start

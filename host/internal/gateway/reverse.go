@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -190,6 +191,27 @@ func (g *Gateway) attribute(plugin, method string, params []byte) []byte {
 	}
 	slices.SortFunc(edits, func(a, b wire.Edit) int { return a.Start - b.Start })
 	return wire.AppendEdited(nil, params, wire.Span{End: len(params)}, edits...)
+}
+
+// attributeResult does so in a result that asks for input.
+func (g *Gateway) attributeResult(plugin string, result []byte) []byte {
+	requests, _, ok := bridge.InputRequired(result)
+	if !ok || len(requests) == 0 {
+		return result
+	}
+	all := wire.MemberSpan(result, "inputRequests")
+	var edits []wire.Edit
+	wire.EachMember(result[all.Start:all.End], func(_ []byte, at wire.Span) bool {
+		one := result[all.Start+at.Start : all.Start+at.End]
+		params := wire.MemberSpan(one, "params")
+		if params.Present() {
+			span := wire.Span{Start: all.Start + at.Start + params.Start, End: all.Start + at.Start + params.End}
+			method := string(wire.Unquote(wire.Member(one, "method")))
+			edits = append(edits, wire.Edit{Span: span, Text: g.attribute(plugin, method, result[span.Start:span.End])})
+		}
+		return true
+	})
+	return wire.AppendEdited(nil, result, wire.Span{End: len(result)}, edits...)
 }
 
 // emptyObject reports an object without members.

@@ -358,6 +358,11 @@ func (s *Session) send(e *era, target *slot.Slot, bridged bool, env *wire.Envelo
 	}
 	if span.Present() {
 		edits := r.edits
+		if caps := env.MetaClientCapabilities(); caps != nil && bytes.Contains(caps, []byte(tasksExtension)) {
+			at := wire.MemberSpan(env.Meta(), metaPrefix+"clientCapabilities")
+			start := env.MetaSpan().Start
+			edits = append(edits, wire.Edit{Span: wire.Span{Start: start + at.Start, End: start + at.End}, Text: withoutTasksExtension(caps)})
+		}
 		slices.SortFunc(edits, func(a, b wire.Edit) int { return a.Start - b.Start }) // members come in any order
 		c.buf.b = wire.AppendEdited(c.buf.b, env.Raw, span, edits...)
 		c.req.Params = c.buf.b[len(method):]

@@ -329,7 +329,7 @@ func (s *Session) open(up *slot.Session) *era {
 		}
 	}
 	for _, sl := range s.gw.Slots() {
-		sl.Want(up)
+		s.want(sl, up)
 	}
 	s.wantOver(e)
 	if up.Revision != "" {
@@ -345,8 +345,19 @@ func (s *Session) wantAll() {
 	s.mu.Unlock()
 	for _, e := range eras {
 		for _, sl := range s.gw.Slots() {
-			sl.Want(e.up)
+			s.want(sl, e.up)
 		}
+	}
+}
+
+// want makes an upstream session known to a slot, unless the client has left meanwhile.
+func (s *Session) want(sl *slot.Slot, up *slot.Session) {
+	sl.Want(up)
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		sl.CloseSession(up.ID)
 	}
 }
 

@@ -32,7 +32,7 @@ var update = flag.Bool("update", false, "rewrite the expected lines of testdata/
 //	die NAME            the newest instance of a plugin ends
 //	= TEXT              what the line above printed
 //
-// $STATE in a line of the client stands for the last requestState it was sent.
+// $STATE in a line of the client stands for the last requestState it was sent, $CURSOR for the last nextCursor.
 //
 // and, in its first lines, "plugins KIND" which names an entry of settings below.
 func TestTranscripts(t *testing.T) {
@@ -103,6 +103,19 @@ var settings = map[string]struct {
 			"other 1.0.0": holding(demo(tool("echo"), tool("touch"), tool("ask"), tool("link")), "mem:///a", "mem:///c"),
 		},
 	},
+	"pages": {
+		cfg:   Config{Prefixed: true, MaxOutputBytes: 500},
+		names: []string{"demo"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0": demo(tool("tool_number_one"), tool("tool_number_two"), tool("tool_number_three"), tool("tool_number_four"), tool("tool_number_five"), tool("tool_number_six"), tool("tool_number_seven"), tool("tool_number_eight")),
+			"demo 1.1.0": demo(tool("tool_number_one"), tool("tool_number_nine")),
+		},
+	},
+	"tasks": {
+		cfg:     Config{Prefixed: true},
+		names:   []string{"demo"},
+		plugins: map[string]func() *fakePlugin{"demo 1.0.0": demo(tool("echo"), tool("long", `,"execution":{"taskSupport":"required"}`))},
+	},
 	"context": {
 		cfg:     Config{Prefixed: true, Context: []byte(`{"project_path":"/p"}`)},
 		names:   []string{"demo"},
@@ -151,7 +164,7 @@ var settings = map[string]struct {
 func play(t *testing.T, script string) string {
 	var out strings.Builder
 	var w *world
-	state := ""
+	state, cursor := "", ""
 	var upgrades sync.WaitGroup
 	defer upgrades.Wait()
 	flush := func() {
@@ -160,8 +173,12 @@ func play(t *testing.T, script string) string {
 		if w != nil {
 			for _, line := range w.out.take() {
 				fmt.Fprintf(&out, "< %s\n", line)
-				if result := wire.Member([]byte(line), "result"); wire.Member(result, "requestState") != nil {
-					state = string(wire.Unquote(wire.Member(result, "requestState")))
+				result := wire.Member([]byte(line), "result")
+				if raw := wire.Member(result, "requestState"); raw != nil {
+					state = string(wire.Unquote(raw))
+				}
+				if raw := wire.Member(result, "nextCursor"); raw != nil {
+					cursor = string(wire.Unquote(raw))
 				}
 			}
 		}
@@ -190,7 +207,7 @@ func play(t *testing.T, script string) string {
 			}
 		case ">":
 			fmt.Fprintln(&out, line)
-			w.send(strings.ReplaceAll(rest, "$STATE", state))
+			w.send(strings.NewReplacer("$STATE", state, "$CURSOR", cursor).Replace(rest))
 			flush()
 		case "settings":
 			fmt.Fprintln(&out, line)
