@@ -22,6 +22,10 @@ const (
 	// a tool call. A host does not learn that the command has gone away.
 	DefaultAskTimeout = time.Minute
 
+	// maxAsks is how many questions one host answers at once: half of what its control socket takes, so that an
+	// upgrade always finds room beside calls that hang.
+	maxAsks = 8
+
 	// privateListWait is how long a host of our own waits for plugins that start: the longest start is 10 s by
 	// default, and nobody else asks it.
 	privateListWait = 15 * time.Second
@@ -99,8 +103,11 @@ func askRunning(ctx context.Context, o AskOptions) (Answer, error) {
 		}
 		answer, err := r.ask(ctx, o)
 		var failed *wire.Error
-		if errors.As(err, &failed) && failed.Code == wire.CodeMethodNotFound {
-			continue // of an older version
+		switch {
+		case errors.As(err, &failed) && failed.Code == wire.CodeMethodNotFound:
+			continue // a host of an older version
+		case o.Method != "" && answer.Error != nil && remoteError(answer.Error).Code == wire.CodeMethodNotFound:
+			continue // it may serve one plugin only
 		}
 		answer.PID = r.PID
 		return answer, err
@@ -112,6 +119,11 @@ func askRunning(ctx context.Context, o AskOptions) (Answer, error) {
 func (r *Remote) ask(ctx context.Context, o AskOptions) (Answer, error) {
 	var answer Answer
 	err := r.call(ctx, methodAsk, o, &answer, nil)
+	var size *wire.FrameSizeError
+	var failed *wire.Error
+	if errors.As(err, &size) || errors.As(err, &failed) && failed.Code == wire.CodeResponseTooLarge {
+		err = fmt.Errorf("%w; --private has no such limit", err)
+	}
 	return answer, err
 }
 
@@ -152,11 +164,17 @@ func askPrivate(ctx context.Context, o AskOptions) (Answer, error) {
 
 // ask answers a question in a session of its own. prefixed says whether names carry their plugin's.
 func (h *Host) ask(ctx context.Context, o AskOptions, prefixed bool) (Answer, *wire.Error) {
-	if o.TimeoutMS > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(o.TimeoutMS)*time.Millisecond)
-		defer cancel()
+	if h.asks.Add(1) > maxAsks {
+		h.asks.Add(-1)
+		return Answer{}, wire.Errorf(wire.CodeBusy, "the host already answers %d such questions: try again in a moment, or pass --private", maxAsks)
 	}
+	defer h.asks.Add(-1)
+	timeout := DefaultAskTimeout
+	if o.TimeoutMS > 0 {
+		timeout = time.Duration(o.TimeoutMS) * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	s := newAskSession(h)
 	defer s.close()
 	if o.Method != "" && !wire.IsMCPMethod(o.Method) {

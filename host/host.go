@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -49,7 +50,8 @@ type Host struct {
 	order    map[string]int        // from the settings
 	problems []string              // files of the folder that are no plugins
 
-	scanning sync.Mutex // held during a scan: two at once would make two slots of one plugin
+	asks     atomic.Int32 // questions of the command line that are being answered
+	scanning sync.Mutex   // held during a scan: two at once would make two slots of one plugin
 
 	awake sync.Once // the first request starts the control socket and the watcher
 	work  sync.WaitGroup

@@ -119,9 +119,10 @@ func overview(w io.Writer, all []*command) {
 	fmt.Fprint(w, `sox-host runs plugins for an AI client behind one pipe, and swaps their versions
 while calls are in flight.
 
-  1. Put plugins into ~/.sox/plugins, named NAME_vX.Y.Z.
+  1. Put plugins into ~/.sox/plugins, named NAME_vX.Y.Z, with sox-host install FILE;
+     or take over the servers that a client has, with sox-host import FILE.
   2. Give your client one server: sox-host serve
-  3. Put a newer version beside the old one and run: sox-host upgrade NAME
+  3. Install a newer version beside the old one and run: sox-host upgrade NAME
 
 Commands:
 `)
