@@ -66,29 +66,60 @@ func TestHandshakeOncePerGeneration(t *testing.T) {
 	})
 }
 
-// A generation is told the client's log level and subscriptions.
-func TestSessionStateIsReplayed(t *testing.T) {
+// A generation is told the client's log level and subscriptions: when it is opened, and again at the cutover
+// what it has missed.
+func TestWishesAreReplayed(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		s := e.session()
+		old := e.up(s)
+		wish := func(method, uri string) *result {
+			r := e.request(s, Read, "")
+			r.req.Method, r.req.Params = []byte(method), fmt.Appendf(nil, `{"uri":%q}`, uri)
+			return e.send(r)
+		}
+		for _, r := range []*result{wish(subscribe, "a:1"), wish(subscribe, "a:2"), wish(unsubscribe, "a:1")} {
+			<-r.done
+		}
+		e.slot.SetLogLevel(s, []byte(`"info"`))
+		hold := make(chan struct{})
+		e.drop("1.1.0", "")
+		e.set("1.1.0", func(p *script) { p.holdList = hold })
+		done := e.start(UpgradeRequest{})
+		synctest.Wait()
+		<-wish(subscribe, "a:3").done
+		<-wish(unsubscribe, "a:2").done
+		e.slot.SetLogLevel(s, []byte(`"debug"`))
+		synctest.Wait()
+		slow := make(chan struct{})
+		old.set(func(p *script) { p.holdWish = slow })
+		late := wish(subscribe, "a:4") // answered by the old one after the cutover
+		synctest.Wait()
+		close(hold)
+		pass(time.Second)
+		close(slow)
+		<-late.done
+		want(t, "result", (<-done).Result, ResultUpgraded)
+		synctest.Wait()
+		p := e.last()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		want(t, "wishes", strings.Join(p.wishes, "\n"), strings.Join([]string{
+			`logging/setLevel {"level":"info"}`,
+			`resources/subscribe {"uri":"a:2"}`,
+			`logging/setLevel {"level":"debug"}`,
+			`resources/subscribe {"uri":"a:3"}`,
+			`resources/unsubscribe {"uri":"a:2"}`,
+			`resources/subscribe {"uri":"a:4"}`,
+		}, "\n"))
+	})
 	bubble(t, []string{"1.0.0"}, func(e *env) {
 		e.open(Settings{})
 		s := e.session()
 		e.up(s)
-		for _, c := range []struct{ method, uri string }{
-			{subscribe, "a:1"}, {subscribe, "a:2"}, {unsubscribe, "a:1"},
-		} {
-			r := e.request(s, Read, "")
-			r.req.Method, r.req.Params = []byte(c.method), fmt.Appendf(nil, `{"uri":%q}`, c.uri)
-			e.send(r)
-			<-r.done
-		}
-		e.drop("1.1.0", "")
-		e.upgrade(UpgradeRequest{SettleMS: quick})
-		count := 0
-		for _, m := range e.last().handshakes(s.ID) {
-			if m == "resources/subscribe" {
-				count++
-			}
-		}
-		want(t, "subscriptions", count, 1)
+		r := e.request(s, Read, "")
+		r.req.Method, r.req.Params = []byte(subscribe), []byte(`{"uri":"a:1"}`)
+		<-e.send(r).done
 		e.slot.CloseSession(s.ID)
 		synctest.Wait()
 		want(t, "forgotten", len(e.slot.subscribed), 0)

@@ -91,6 +91,7 @@ func (u *upgrade) cutover() error {
 		s.catalogs[p] = c
 		g.listed[p] = true
 	}
+	g.catchUpLocked()
 	s.learnAllLocked(g)
 	if !u.req.Restart && !u.oldRef.IsZero() { // else there is nothing to go back to
 		g.trial = true
@@ -109,6 +110,7 @@ func (u *upgrade) cutover() error {
 	s.armIdleLocked(s.cfg.Settings.IdleRetire)
 	facts := s.facts
 	s.mu.Unlock()
+	_ = g.conn.Flush() // a write error ends the connection
 	s.flushQueue()
 	u.report.Generation = g.num
 	u.report.CutoverMS = u.done(StepCutover, fmt.Sprintf("generation %d", g.num))

@@ -41,6 +41,7 @@ type script struct {
 	ignoresStop  bool // neither the end of its connection nor a signal but SIGKILL ends it
 	holdOpen     chan struct{}
 	holdList     chan struct{}
+	holdWish     chan struct{}
 	bootDelay    time.Duration
 	exitCode     int
 	exitOnCommit func() // called when health was answered: the last thing before the commit
@@ -137,6 +138,7 @@ type proc struct {
 	open     map[string]*held // calls that wait for the test, by key
 	log      []string         // "session method" in the order read
 	lists    int
+	wishes   []string // subscriptions and log levels, as they came
 	state    json.RawMessage
 	stopping bool
 	frozen   bool
@@ -364,7 +366,7 @@ func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
 		p.mu.Unlock()
 		reply("{}")
 	case "initialize":
-		reply(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{}},"serverInfo":{"name":"fake","version":"1"}}`)
+		reply(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{},"logging":{}},"serverInfo":{"name":"fake","version":"1"}}`)
 	case "server/discover":
 		reply(`{"capabilities":{"tools":{}}}`)
 	case "tools/list":
@@ -393,7 +395,11 @@ func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
 		reply(`{"resources":[` + strings.Join(s.resources, ",") + `]}`)
 	case "resources/templates/list":
 		reply(`{"resourceTemplates":[]}`)
-	case "resources/subscribe", "resources/unsubscribe":
+	case "resources/subscribe", "resources/unsubscribe", "logging/setLevel":
+		p.mu.Lock()
+		p.wishes = append(p.wishes, method+" "+string(env.Params()))
+		p.mu.Unlock()
+		wait(p, s.holdWish)
 		reply("{}")
 	case "tools/call", "resources/read", "plain.do":
 		p.call(c, env)

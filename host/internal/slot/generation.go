@@ -89,6 +89,7 @@ type generation struct {
 	opened   map[uint64]*opening   // sessions by id; one that the plugin refused is taken out, for a later try
 	listed   map[Profile]bool      // profiles whose lists were asked for; true once they came
 	learning map[Profile]*learning // lists being fetched
+	told     map[uint64]*told      // sessions by id
 	lost     bool                  // its connection has ended: nothing more is sent, and its end will follow
 	stopping bool                  // we asked it to end
 	since    time.Time             // active since
@@ -141,6 +142,7 @@ func (s *Slot) launch(ctx context.Context, build store.Build) (g *generation, st
 		opened:   make(map[uint64]*opening),
 		listed:   make(map[Profile]bool),
 		learning: make(map[Profile]*learning),
+		told:     make(map[uint64]*told),
 		reverted: make(chan struct{}),
 	}
 	g.conn = rpc.NewConn(backend.Conn(), rpc.Options{Serve: g.serve, Idle: s.cfg.Observer.Idle})

@@ -102,7 +102,7 @@ func (r *Request) Retire(reply rpc.Reply) {
 		return
 	}
 	if reply.Env.Error() == nil {
-		g.slot.noteSubscription(r)
+		g.slot.noteSubscription(g, r)
 	}
 	if r.done.CompareAndSwap(false, true) {
 		r.Owner.Finish(r, Answer{Env: reply.Env, Version: g.version})

@@ -152,8 +152,7 @@ func (g *generation) openSession(ctx context.Context, s *Session) (greeting, err
 	if err := g.conn.Notify(s.ID, "notifications/initialized", []byte("{}")); err != nil {
 		return fail("initialized", err)
 	}
-	g.sendLevel(s, hello.Capabilities)
-	g.resubscribe(s)
+	g.tell(s, hello.Capabilities)
 	return greeting{capabilities: hello.Capabilities, instructions: hello.Instructions}, nil
 }
 
@@ -179,39 +178,6 @@ func sessionOpen(s *Session) []byte {
 		return []byte("{}")
 	}
 	return params
-}
-
-// SetLogLevel tells the active generation of a legacy client's log level (raw JSON), and every later one when
-// the session is opened on it.
-func (s *Slot) SetLogLevel(session *Session, level json.RawMessage) {
-	s.mu.Lock()
-	s.levels[session.ID] = level
-	g := s.active
-	var caps json.RawMessage
-	if g != nil {
-		if o := g.opened[session.ID]; o.usable() {
-			caps = o.hello.capabilities
-		}
-	}
-	s.mu.Unlock()
-	if caps != nil {
-		g.sendLevel(session, caps)
-	}
-}
-
-// sendLevel sends the session's log level, if one was set and the plugin offers log messages. Nobody waits
-// for the answer: the level is a wish.
-func (g *generation) sendLevel(s *Session, caps json.RawMessage) {
-	g.slot.mu.Lock()
-	level := g.slot.levels[s.ID]
-	g.slot.mu.Unlock()
-	if level == nil || wire.IsNull(wire.Member(caps, "logging")) {
-		return
-	}
-	params := append(append([]byte(`{"level":`), level...), '}')
-	if _, err := g.conn.Start(&unheard{session: s.ID, method: "logging/setLevel", params: params}); err == nil {
-		_ = g.conn.Flush()
-	}
 }
 
 // unheard is a request whose answer nobody needs.

@@ -430,6 +430,7 @@ func (s *Slot) CloseSession(id uint64) {
 	delete(s.wanted, id)
 	var told []*generation
 	for g := range s.live {
+		delete(g.told, id)
 		if o := g.opened[id]; o != nil {
 			delete(g.opened, id)
 			if o.done { // else it is told when the handshake has ended

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/sox-host/sox-host/host/internal/process"
@@ -359,6 +360,9 @@ func (s *Slot) bringUp(ctx context.Context, home *store.Home, build store.Build,
 			g.stop(process.DefaultLadder)
 			return nil, StepOpen, err
 		}
+		if err != nil {
+			g.log.Warn("session not opened", "error", err)
+		}
 		s.mu.Lock()
 		known := s.sessions[session.ID] != nil
 		if known {
@@ -375,12 +379,7 @@ func (s *Slot) bringUp(ctx context.Context, home *store.Home, build store.Build,
 func (s *Slot) dropRefused(g *generation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, o := range g.opened {
-		if o.err != nil {
-			g.log.Warn("session not opened", "error", o.err)
-			delete(g.opened, id)
-		}
-	}
+	maps.DeleteFunc(g.opened, func(_ uint64, o *opening) bool { return o.err != nil })
 }
 
 // unopened returns a session that a candidate has not been told of, or nil.
@@ -416,9 +415,11 @@ func (s *Slot) promote(g *generation) {
 	g.role, g.since = active, time.Now()
 	s.active, s.build = g, g.build
 	s.facts = facts
+	g.catchUpLocked()
 	s.learnAllLocked(g)
 	s.armIdleLocked(s.cfg.Settings.IdleRetire)
 	s.mu.Unlock()
+	_ = g.conn.Flush() // a write error ends the connection
 	s.flushQueue()
 	s.saveFacts(g.build.SHA256, facts)
 	s.remember("")

@@ -173,7 +173,11 @@ func (s *Slot) revert(g *generation) {
 	}
 	s.forgetWarmLocked()
 	close(g.reverted)
+	now := s.active
 	s.mu.Unlock()
+	if now != nil {
+		_ = now.conn.Flush() // a write error ends the connection
+	}
 
 	g.log.Warn("ended in its probation", "verdict", g.verdict)
 	failed.fail()
@@ -229,6 +233,7 @@ func (s *Slot) goBackLocked(ref store.Ref, cached map[Profile]*Catalog) {
 	if w := s.warm; w != nil && w.role == draining && !w.stopping && w.build.Ref() == ref {
 		w.role, w.since = active, time.Now()
 		s.active, s.build = w, w.build
+		w.catchUpLocked()
 		s.learnAllLocked(w)
 	}
 }
