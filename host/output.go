@@ -13,8 +13,13 @@ import (
 	"github.com/sox-host/sox-host/host/internal/store"
 )
 
-// maxLogBytes is the size at which a plugin's log becomes NAME.log.1, replacing the one before: 4 MiB each.
-const maxLogBytes = 4 << 20
+const (
+	// maxLogBytes is the size at which a plugin's log becomes NAME.log.1, replacing the one before: 4 MiB each.
+	maxLogBytes = 4 << 20
+	// logCheck is how often a log is looked at for another host having rotated it: every second, so that at most
+	// a second's lines follow the old name.
+	logCheck = time.Second
+)
 
 // pluginOutput writes what plugins print into logs/NAME.log and to the host's own log. Plugin bytes are data:
 // what could end or forge a line is escaped. Safe for concurrent use.
@@ -22,18 +27,20 @@ type pluginOutput struct {
 	home  *store.Home
 	log   hclog.Logger
 	quiet bool // no files: for a dry run, which writes nothing. Set before use
+	check time.Duration
 
 	mu    sync.Mutex
 	files map[string]*logFile
 }
 
 type logFile struct {
-	file *os.File // nil after a failure, which is reported once
-	size int64
+	file    *os.File // nil after a failure, which is reported once
+	size    int64    // at the last check, and what was written since
+	checked time.Time
 }
 
 func newPluginOutput(home *store.Home, log hclog.Logger) *pluginOutput {
-	return &pluginOutput{home: home, log: log, files: make(map[string]*logFile)}
+	return &pluginOutput{home: home, log: log, check: logCheck, files: make(map[string]*logFile)}
 }
 
 // lines returns the receiver of one generation's output.
@@ -61,7 +68,7 @@ func (o *pluginOutput) write(plugin, line string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f := o.files[plugin]
-	if f == nil || f.file != nil && f.size > maxLogBytes {
+	if f == nil || f.file != nil && (f.size > maxLogBytes || time.Since(f.checked) >= o.check) {
 		f = o.open(plugin, f)
 		o.files[plugin] = f
 	}
@@ -77,13 +84,19 @@ func (o *pluginOutput) write(plugin, line string) {
 	}
 }
 
-// open opens the plugin's log; old is the full one, or nil.
+// open returns the plugin's log for the next line; old is the one so far, or nil. All hosts of a home write to one
+// file. The one that finds it full renames it, and the others, which hold what is now the old one, find that out here.
 func (o *pluginOutput) open(plugin string, old *logFile) *logFile {
 	dir, err := o.home.LogDir()
 	path := filepath.Join(dir, plugin+".log")
 	if err == nil && old != nil {
+		if old.present(path) {
+			if old.size <= maxLogBytes {
+				return old
+			}
+			err = os.Rename(path, path+".1")
+		}
 		_ = old.file.Close()
-		err = os.Rename(path, path+".1")
 	}
 	var file *os.File
 	if err == nil {
@@ -94,10 +107,20 @@ func (o *pluginOutput) open(plugin string, old *logFile) *logFile {
 		return &logFile{}
 	}
 	f := &logFile{file: file}
-	if info, err := file.Stat(); err == nil {
-		f.size = info.Size()
-	}
+	f.present(path)
 	return f
+}
+
+// present says whether path still leads to the file, and takes note of its size, which others change too.
+func (f *logFile) present(path string) bool {
+	f.checked = time.Now()
+	mine, err := f.file.Stat()
+	if err != nil {
+		return false
+	}
+	f.size = mine.Size()
+	there, err := os.Stat(path)
+	return err == nil && os.SameFile(mine, there)
 }
 
 func (o *pluginOutput) close() {
