@@ -11,6 +11,29 @@
 // choice is committed to disk, one pointer moves, and the old generation drains. Nothing here knows the
 // client's side; the gateway is told through Observer, Peer and Owner.
 //
+// One operation at a time holds a slot (Slot.op): a start, an upgrade up to its cutover, a rollback or a
+// retirement. A rollback that a crash in probation demands comes before any other, see acquire. What an upgrade
+// has replaced is drained and stopped by that upgrade, beside later operations, unless it takes over again.
+//
+// # Choices where the words leave room
+//
+//   - A request that was sent, waits to be repeated and cannot be, ends with outcome unknown, not with -32001:
+//     "executed":"no" is only said of what provably never ran.
+//   - At the drain limit a plugin that has not even read some requests is stopped at once. That proves that
+//     they never ran, and they go to the new generation whatever they are.
+//   - An open breaker lets a request through as the probe 30 s after the last failure. The doubling of the
+//     cooldown is for attempts that nobody waits for.
+//   - A request waits for a generation as long as the plugin may take to start, if that is more than the
+//     give-up time, and while an upgrade holds the slot.
+//   - A clean exit is a crash if a request was in flight, if somebody waits, or within 5 s of the start.
+//   - A build that crashed in its probation is skipped by later upgrades unless it is named. If another upgrade
+//     replaces it before the rollback, the build before it stays the previous one.
+//   - The first build of a plugin, and a restart, have no probation: there is nothing to go back to.
+//   - A session that a plugin refuses at a start fails its own requests only; an upgrade fails at it if the old
+//     generation serves the session.
+//   - An upgrade to the build that is committed already does not start a plugin that does not run.
+//   - A profile that comes during an upgrade is shown the old build's lists until the new one has listed for it.
+//
 // Lock order: Slot.mu before the locks of rpc.Conn. Slot.mu is held for assignments and for appends to a
 // connection's memory, never across I/O, a process start, or a call to Observer, Peer or Owner.
 package slot
