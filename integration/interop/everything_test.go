@@ -87,13 +87,16 @@ var features = []row{
 	legacyRow("resources/unsubscribe", object{"uri": "demo://resource/dynamic/text/1"}),
 }
 
-// questions are requests for which the server asks its client. Legacy only: see TestEverythingModernQuestions.
+// visitFirst makes server-everything want a page to be visited before it does anything.
+var visitFirst = object{"name": "trigger-url-elicitation", "arguments": object{"url": "https://example.com/b", "elicitationId": "e2", "errorPath": true}}
+
+// questions are requests for which the server asks its client.
 var questions = []row{
 	toolRow("trigger-sampling-request", object{"prompt": "the answer", "maxTokens": 5}),
 	toolRow("trigger-elicitation-request", nil),
 	toolRow("trigger-url-elicitation", object{"url": "https://example.com/a", "message": "open it", "elicitationId": "e1"}),
-	toolRow("trigger-url-elicitation", object{"url": "https://example.com/b", "elicitationId": "e2", "errorPath": true}),
-	toolRow("trigger-url-elicitation", object{"url": "https://example.com/b", "elicitationId": "e2", "errorPath": true}),
+	{"tools/call", visitFirst, "legacy"}, // the error -32042
+	{"tools/call", visitFirst, "legacy"}, // and once more, as if the page had been visited
 	toolRow("get-roots-list", nil),
 }
 
@@ -132,7 +135,7 @@ func serveEverything(t *testing.T, modern bool, capabilities object) (p *rig.Pla
 	direct = open(t, server, "", false, capabilities)
 	// Its timers may keep it from ending with its stdin.
 	t.Cleanup(func() { server.Signal(syscall.SIGINT) })
-	through = open(t, p.Serve(), "everything__", modern, capabilities)
+	through = open(t, p.Serve(patientLists...), "everything__", modern, capabilities)
 	return p, direct, through
 }
 
@@ -150,9 +153,9 @@ func TestEverythingLegacy(t *testing.T) {
 	asked := through.begin("tools/call", object{"name": "trigger-sampling-request", "arguments": object{"prompt": "hold"}})
 	through.AwaitMessages("sampling/createMessage", len(through.Messages("sampling/createMessage"))+1)
 	long := through.begin("tools/call", object{
-		"name": "trigger-long-running-operation", "arguments": object{"duration": 3, "steps": 3}, "_meta": object{"progressToken": "held"},
+		"name": "trigger-long-running-operation", "arguments": object{"duration": 6, "steps": 3}, "_meta": object{"progressToken": "held"},
 	})
-	cancelled := through.begin("tools/call", object{"name": "trigger-long-running-operation", "arguments": object{"duration": 4, "steps": 1}})
+	cancelled := through.begin("tools/call", object{"name": "trigger-long-running-operation", "arguments": object{"duration": 60, "steps": 1}})
 	through.ask("logging/setLevel", object{"level": "emergency"})
 
 	wrap(t, p, "everything", "1.1.0", nil, script(t, everything))
@@ -171,7 +174,7 @@ func TestEverythingLegacy(t *testing.T) {
 	if text := textOf(t, asked.Wait()); !strings.Contains(text, "forty-two") {
 		t.Errorf("the call with the question: %s", text)
 	}
-	if text := textOf(t, long.Wait()); text != "Long running operation completed. Duration: 3 seconds, Steps: 3." {
+	if text := textOf(t, long.Wait()); text != "Long running operation completed. Duration: 6 seconds, Steps: 3." {
 		t.Errorf("the long call: %s", text)
 	}
 	finish(t, upgrade)
@@ -190,24 +193,33 @@ func TestEverythingLegacy(t *testing.T) {
 // The same from a client of the modern era, which the host translates for: the server has only the legacy one.
 func TestEverythingModern(t *testing.T) {
 	t.Parallel()
-	p, direct, through := serveEverything(t, true, object{})
+	p, direct, through := serveEverything(t, true, everythingCapabilities)
 	compare(t, "before", direct, through, features)
 	expectEnvironment(t, through, "1.0.0")
 	expectProgress(t, direct, through)
 	expectListen(t, through)
 
 	long := through.begin("tools/call", object{
-		"name": "trigger-long-running-operation", "arguments": object{"duration": 3, "steps": 3}, "_meta": object{"progressToken": "held"},
+		"name": "trigger-long-running-operation", "arguments": object{"duration": 6, "steps": 3}, "_meta": object{"progressToken": "held"},
 	})
-	cancelled := through.begin("tools/call", object{"name": "trigger-long-running-operation", "arguments": object{"duration": 4, "steps": 1}})
+	cancelled := through.begin("tools/call", object{"name": "trigger-long-running-operation", "arguments": object{"duration": 60, "steps": 1}})
 	p.Await("the calls are running", func() bool { return statusOf(t, p, "everything").InFlight >= 2 })
+	sample := object{"name": "trigger-sampling-request", "arguments": object{"prompt": "the answer"}}
+	retry, asked := through.withInput(sample, through.Call("tools/call", through.params("tools/call", sample)))
+	if !asked {
+		t.Error("the client was not asked")
+	}
 	wrap(t, p, "everything", "1.1.0", nil, script(t, everything))
 	upgrade := start(p, "upgrade", "everything")
 	p.Await("the new version takes calls", func() bool { return statusOf(t, p, "everything").Version == "1.1.0" })
 	through.Cancel(cancelled)
+	// The old version has asked, so it gets the answer.
+	if text := textOf(t, through.ask("tools/call", retry)); !strings.Contains(text, "forty-two") {
+		t.Errorf("the call that was asked before the upgrade and answered after it: %s", text)
+	}
 	compare(t, "during", direct, through, features)
 	expectEnvironment(t, through, "1.1.0")
-	if text := textOf(t, long.Wait()); text != "Long running operation completed. Duration: 3 seconds, Steps: 3." {
+	if text := textOf(t, long.Wait()); text != "Long running operation completed. Duration: 6 seconds, Steps: 3." {
 		t.Errorf("the long call: %s", text)
 	}
 	finish(t, upgrade)
@@ -255,14 +267,19 @@ func TestEverythingModernLog(t *testing.T) {
 	through.tool("toggle-simulated-logging", nil)
 }
 
-// What a legacy server asks its client reaches a modern one as the result of the call, which is then repeated with the answers.
+// What a legacy server asks its client reaches a modern one as the result of the call, which is then repeated with the answers. The tools answer as
+// if they had asked directly.
 func TestEverythingModernQuestions(t *testing.T) {
 	t.Parallel()
 	_, direct, through := serveEverything(t, true, everythingCapabilities)
-	for _, r := range questions {
-		want := direct.ask(r.method, r.params)
-		got := through.ask(r.method, r.params)
-		t.Logf("%v: %s | %s", r.params, want, got)
+	compare(t, "questions", direct, through, questions)
+	// In the modern era the error by which a server asks for a visit is a question too, so the call goes on after it.
+	before := len(through.questions())
+	if text := textOf(t, through.ask("tools/call", visitFirst)); !strings.Contains(text, "User completed the URL elicitation flow") {
+		t.Errorf("a page to be visited first: %s", text)
+	}
+	if asked := through.questions()[before:]; len(asked) != 2 || !strings.Contains(asked[0], "https://modelcontextprotocol.io") || !strings.Contains(asked[1], "https://example.com/b") {
+		t.Errorf("asked to visit %s", asked)
 	}
 }
 

@@ -18,5 +18,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "the npm packages are not installed: run make interop")
 		os.Exit(1)
 	}
+	// Each test runs several Nodes, which take all of a core while they start; -parallel says otherwise.
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	rig.Main(m)
 }

@@ -88,6 +88,7 @@ func wrap(t *testing.T, p *rig.Place, name, version string, env map[string]strin
 	if err != nil {
 		t.Fatal(err)
 	}
+	patient(p, name)
 	temporary := p.Write(name+".tmp", string(raw))
 	// An old file needs no time to settle: nobody is still writing it.
 	old := time.Now().Add(-time.Hour)
@@ -97,6 +98,22 @@ func wrap(t *testing.T, p *rig.Place, name, version string, env map[string]strin
 	if err := os.Rename(temporary, p.File(name, version)+".json"); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Node takes seconds to start on a busy machine, and these tests are about what it does then.
+const patience = "60s"
+
+// patientLists are flags of serve.
+var patientLists = []string{"--list-wait", patience}
+
+// patient adds to a plugin's settings that its start may take long.
+func patient(p *rig.Place, name string) {
+	settings := map[string]any{}
+	if raw, err := os.ReadFile(filepath.Join(p.Plugins, name+".json")); err == nil {
+		_ = json.Unmarshal(raw, &settings) // written by import
+	}
+	settings["start_timeout"] = patience
+	p.Settings(name, settings)
 }
 
 // The servers.

@@ -52,7 +52,7 @@ func TestFilesystem(t *testing.T) {
 			}
 			in := func(name string) string { return filepath.Join(folder, name) }
 			wrap(t, p, "filesystem", "1.0.0", nil, script(t, filesystem), folder)
-			c := open(t, p.Serve(), "filesystem__", modern, object{})
+			c := open(t, p.Serve(patientLists...), "filesystem__", modern, object{})
 
 			const text = "first line\nsecond line: ünïcödé \u2028 \"quotes\" \\ 😀\nthird line\n"
 			work(t, c, "write_file", object{"path": in("a.txt"), "content": text})
@@ -135,7 +135,7 @@ func TestFilesystemRoots(t *testing.T) {
 		folders = append(folders, folder)
 	}
 	wrap(t, p, "filesystem", "1.0.0", nil, script(t, filesystem), folders[0])
-	c := open(t, p.Serve(), "filesystem__", false, object{"roots": object{"listChanged": true}})
+	c := open(t, p.Serve(patientLists...), "filesystem__", false, object{"roots": object{"listChanged": true}})
 	setRoots := func(folder string) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -189,7 +189,7 @@ func TestMemory(t *testing.T) {
 			p := rig.NewPlace(t)
 			file := map[string]string{"MEMORY_FILE_PATH": p.Path("memory.jsonl")}
 			wrap(t, p, "memory", "1.0.0", file, script(t, memory))
-			c := open(t, p.Serve(), "memory__", modern, object{})
+			c := open(t, p.Serve(patientLists...), "memory__", modern, object{})
 			read := func(tool string, arguments object) (g graph) {
 				t.Helper()
 				if err := json.Unmarshal([]byte(work(t, c, tool, arguments)), &g); err != nil {
