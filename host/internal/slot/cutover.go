@@ -78,6 +78,7 @@ func (u *upgrade) cutover() error {
 	s.forgetWarmLocked()
 	if u.old != nil && u.old.role == active {
 		u.old.role = draining
+		u.moved = int(u.old.inFlight.Load())
 		s.warm = u.old
 	}
 	s.warmCatalogs, s.warmFacts, s.warmBuild = s.catalogs, s.facts, u.oldRef

@@ -25,7 +25,6 @@ func (u *upgrade) drain() {
 	if planted.Fault == planted.CloseBeforeDrain {
 		_ = g.conn.Close()
 	}
-	before := int(g.inFlight.Load())
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	var newDead <-chan struct{} // nil, and so never ready, while the old one has to go first
@@ -46,7 +45,7 @@ func (u *upgrade) drain() {
 	u.report.Unknown = g.unknown
 	s.mu.Unlock()
 	u.report.Failed = u.report.Unknown
-	u.report.Drained = max(0, before-u.report.Unknown)
+	u.report.Drained = max(0, u.moved-u.report.Unknown)
 	u.report.DrainMS = u.done(StepDrain, fmt.Sprintf("%d calls", u.report.Drained))
 }
 

@@ -1,6 +1,7 @@
 package slot
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -130,5 +131,26 @@ func TestIdempotentToolThatChanged(t *testing.T) {
 		e.upgrade(UpgradeRequest{DrainTimeoutMS: 100, AllowBreaking: true, SettleMS: quick})
 		want(t, "outcome", r.by(), "-32003 unknown")
 		want(t, "runs", e.runs(r.key), 1)
+	})
+}
+
+// What the old generation finishes counts from the cutover on, however long it takes until the drain begins.
+func TestDrainedCountsFromTheCutover(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		s := e.session()
+		old := e.up(s)
+		for range 5 {
+			e.call(s, Once, "hold")
+		}
+		synctest.Wait()
+		e.drop("1.1.0", "")
+		report := e.slot.Upgrade(context.Background(), UpgradeRequest{SettleMS: quick}, func(ev StepEvent) {
+			if ev.Step == StepCutover {
+				old.answerAll()
+				synctest.Wait()
+			}
+		})
+		want(t, "drained", report.Drained, 5)
 	})
 }

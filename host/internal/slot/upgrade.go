@@ -70,6 +70,7 @@ type upgrade struct {
 	old      *generation // active at the start; may be nil
 	oldRef   store.Ref
 	new      *generation
+	moved    int         // requests that the old one had when new ones stopped going to it
 	home     *store.Home // whose store holds the build
 	trial    string      // the folder of a dry run's own home, removed at the end
 	catalogs map[Profile]*Catalog
@@ -215,6 +216,9 @@ func (u *upgrade) lock(ctx context.Context) (unlock func(), err error) {
 	return func() {
 		s.mu.Lock()
 		s.swapping--
+		for _, r := range s.queue { // whose time has not run while the upgrade held the slot
+			r.giveUp = time.Now().Add(s.patience())
+		}
 		s.mu.Unlock()
 		s.release()
 		release()
@@ -295,6 +299,7 @@ func (u *upgrade) vacate() {
 		s.active = nil
 		u.old.role, u.old.stopping = draining, true
 	}
+	u.moved = int(u.old.inFlight.Load())
 	s.mu.Unlock()
 	u.drain()
 	u.step(StepStop)
