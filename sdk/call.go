@@ -104,7 +104,7 @@ func (k *call) interrupted(started bool) {
 	k.finish(nil, k.c.srv.p.interrupted(k.method, cause, started))
 }
 
-// execute runs the handler and answers. It is the request's own goroutine, joined by the connection.
+// execute runs the handler and answers, on a worker. The connection waits for its end.
 func (k *call) execute() {
 	defer k.c.ended(k)
 	if k.gated {
@@ -125,12 +125,13 @@ func (k *call) execute() {
 	result, err := k.protect()
 	switch {
 	case err == nil:
-		k.finish(result, nil)
+		k.end(result, nil)
 	case k.standing && k.ctx.Err() != nil:
 		k.interrupted(true)
 	default:
-		k.finish(nil, k.c.srv.p.answerFor(k.ctx, k.method, err, true))
+		k.end(nil, k.c.srv.p.answerFor(k.ctx, k.method, err, true))
 	}
+	k.c.yield()
 	k.c.drained() // the place at the gate is kept until the host has the answer
 }
 
@@ -151,6 +152,7 @@ func (k *call) acknowledge() bool {
 	if k.c.append(true, func(dst []byte) []byte { return wire.AppendAck(dst, k.env.ID()) }) != nil {
 		return false
 	}
+	k.c.yield()
 	return k.c.drained() == nil
 }
 
@@ -179,8 +181,14 @@ func (k *call) protect() (result json.RawMessage, err error) {
 	return result, err
 }
 
-// finish answers once; later calls do nothing.
+// finish answers once and flushes; later calls do nothing.
 func (k *call) finish(result json.RawMessage, fault *wire.Error) {
+	k.end(result, fault)
+	_ = k.c.flush() // a write error ends the connection
+}
+
+// end answers once, for the caller to flush; later calls do nothing.
+func (k *call) end(result json.RawMessage, fault *wire.Error) {
 	k.mu.Lock()
 	first := !k.answered
 	k.answered = true

@@ -31,6 +31,7 @@ type server struct {
 	p       *Plugin
 	limits  Limits
 	gate    *gate
+	workers workers
 	started time.Time
 
 	shared   bool          // several connections at a time
@@ -61,6 +62,7 @@ func newServer(p *Plugin) *server {
 
 // finish ends what the run itself has started, and runs the author's hooks unless they have been run before the farewell.
 func (srv *server) finish() {
+	srv.workers.close()
 	srv.shutdownHooks(endGrace)
 	if srv.retirer != nil {
 		srv.retirer.Stop()
@@ -76,7 +78,7 @@ func (srv *server) stop() {
 // next gives a free place at the gate to the oldest request that waits.
 func (srv *server) next() {
 	if k := srv.gate.release(); k != nil {
-		go k.execute() // joined by its connection, which counts it since it was accepted
+		srv.workers.start(k) // joined by its connection, which counts it since it was accepted
 	}
 }
 
@@ -103,7 +105,7 @@ func (srv *server) shutdownHooks(d time.Duration) {
 	})
 }
 
-// conn is one connection to a host. Its reader is the goroutine in rpc.Conn.Run; each accepted request has a goroutine of its own.
+// conn is one connection to a host. Its reader is the goroutine in rpc.Conn.Run; each accepted request runs on a worker.
 type conn struct {
 	srv    *server
 	id     string // "c1", unique in the process
@@ -300,6 +302,7 @@ func (c *conn) deliver(env *wire.Envelope) {
 func (c *conn) request(env *wire.Envelope) {
 	if fault := c.accept(env, string(env.Method())); fault != nil {
 		c.answer(env.ID(), string(env.Method()), nil, fault)
+		_ = c.flush() // a write error ends the connection
 	}
 }
 
@@ -337,7 +340,7 @@ func (c *conn) accept(env *wire.Envelope, method string) *wire.Error {
 	}
 	switch fate {
 	case startNow:
-		go k.execute() // joined by wait: register counted it
+		c.srv.workers.start(k) // joined by wait: register counted it
 	case waits: // next starts it
 	case refusedBusy:
 		k.dismiss()
