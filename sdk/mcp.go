@@ -229,7 +229,7 @@ func (t *toolSession) call(ctx context.Context, r *Request) (json.RawMessage, er
 	case ctx.Err() != nil, asError(err, &e):
 		return nil, err
 	}
-	return encode(&Result{Content: []Content{Text(t.p.redact.text(err.Error()))}, IsError: true})
+	return (&Result{Content: []Content{Text(t.p.redact.text(err.Error()))}, IsError: true}).append(nil)
 }
 
 // listen acknowledges a subscription of which nothing can be honoured, and stays open until the client ends it.
@@ -247,6 +247,14 @@ func (t *toolSession) listen(ctx context.Context, r *Request) (json.RawMessage, 
 
 // complete adds to a result what 2026-07-28 requires in each.
 func (t *toolSession) complete(result json.RawMessage) (json.RawMessage, error) {
+	if last := len(result) - 1; last > 1 && result[0] == '{' && result[1] == '"' && !claims(result) {
+		info, err := encode(t.info())
+		if err != nil {
+			return nil, err
+		}
+		result = append(result[:last:last], `,"resultType":"complete","_meta":{"`+metaServerInfo+`":`...)
+		return append(append(result, info...), '}', '}'), nil
+	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(result, &members); err != nil {
 		return nil, fmt.Errorf("result: %w", err)
@@ -270,6 +278,15 @@ func (t *toolSession) complete(result json.RawMessage) (json.RawMessage, error) 
 		members["resultType"] = json.RawMessage(`"complete"`)
 	}
 	return encode(members)
+}
+
+// claims reports whether a result, a non-empty object, has a member that complete would add.
+func claims(result json.RawMessage) (found bool) {
+	wire.EachMember(result, func(name []byte, _ wire.Span) bool {
+		found = string(name) == "_meta" || string(name) == "resultType"
+		return !found
+	})
+	return found
 }
 
 // brokenMCP answers for an adapter that did not open.
