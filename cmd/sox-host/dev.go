@@ -60,7 +60,7 @@ Examples:
   sox-host dev .
   sox-host dev ~/src/weather --name weather
   sox-host dev . --build './build.sh {version} {out}' --ignore target
-  sox-host dev . --build 'sh -c "sed s/@VERSION@/{version}/ clock.py > {out} && chmod +x {out}"'
+  sox-host dev . --build "sh -c 'sed s/1[.]0[.]0/{version}/ clock.py > {out} && chmod +x {out}'"
 `,
 		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
 		flags: func(fs *pflag.FlagSet) {
