@@ -30,6 +30,8 @@ func (e *Envelope) ParamsSpan() Span            { return e.params }
 func (e *Envelope) NameSpan() Span              { return e.name }
 func (e *Envelope) URISpan() Span               { return e.uri }
 func (e *Envelope) MetaSpan() Span              { return e.meta }
+func (e *Envelope) ResultSpan() Span            { return e.result }
+func (e *Envelope) ResultMetaSpan() Span        { return e.resultMeta }
 func (e *Envelope) RequestIDSpan() Span         { return e.requestID }
 func (e *Envelope) ProgressTokenSpan() Span     { return e.token }
 func (e *Envelope) MetaProgressTokenSpan() Span { return e.metaToken }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -30,6 +29,7 @@ type call struct {
 	bridged bool // the plugin serves only the other era
 	req     slot.Request
 	buf     *buffer  // method and params of req
+	answer  *buffer  // the result, where it had to be changed; nil = none
 	short   [16]byte // holds id, if it fits
 	token   []byte   // the client's progress token, raw; nil = none. Guarded by progressMu
 	level   int      // 1 + the index of the log level the request asked for; 0 = none
@@ -161,6 +161,7 @@ func (c *call) Finish(_ *slot.Request, a slot.Answer) {
 		return
 	}
 	c.buf.release()
+	c.answer.release()
 }
 
 // succeeded takes note of what a result means for the session.
@@ -181,7 +182,7 @@ func (c *call) result(env *wire.Envelope) []byte {
 	case modern && bridge.MayAsk(env):
 		return g.nameServer(oneLine(g.attributeResult(c.target.Name(), result)))
 	case modern && env.ResultMeta() != nil:
-		return g.nameServer(oneLine(result))
+		return c.named(env)
 	}
 	return oneLine(result)
 }
@@ -290,9 +291,6 @@ const serverInfoKey = "io.modelcontextprotocol/serverInfo"
 
 // nameServer puts this host's identity in place of the plugin's: the client talks to one server.
 func (g *Gateway) nameServer(result []byte) []byte {
-	if !bytes.Contains(result, []byte(serverInfoKey)) {
-		return result
-	}
 	meta := wire.MemberSpan(result, "_meta")
 	if !meta.Present() {
 		return result
@@ -305,8 +303,20 @@ func (g *Gateway) nameServer(result []byte) []byte {
 	return wire.AppendEdited(nil, result, wire.Span{End: len(result)}, edit)
 }
 
-// serverInfo is the identity of this host.
-func (g *Gateway) serverInfo() []byte {
-	out := append([]byte(`{"name":"sox-host","version":`), wire.AppendQuote(nil, g.cfg.Version)...)
-	return append(out, '}')
+// named is nameServer for a result as it came: what the scan found need not be searched, and the bytes are used again.
+func (c *call) named(env *wire.Envelope) []byte {
+	info := wire.MemberSpan(env.ResultMeta(), serverInfoKey)
+	if !info.Present() {
+		return oneLine(env.Result())
+	}
+	meta, within := env.ResultMetaSpan(), env.ResultSpan()
+	edit := wire.Edit{Span: wire.Span{Start: meta.Start + info.Start, End: meta.Start + info.End}, Text: c.s.gw.serverInfo()}
+	if c.answer == nil {
+		c.answer = newBuffer(within.End - within.Start + len(edit.Text))
+	}
+	c.answer.b = wire.AppendEdited(c.answer.b[:0], env.Raw, within, edit)
+	return oneLine(c.answer.b)
 }
+
+// serverInfo is the identity of this host. It must not be changed.
+func (g *Gateway) serverInfo() []byte { return g.info }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/host/internal/store"
+	"github.com/sox-host/sox-host/plugin/wire"
 )
 
 // Config is what a gateway is made from.
@@ -42,6 +43,7 @@ type Gateway struct {
 	key      [32]byte                   // seals the requestState that clients carry
 	sessions atomic.Pointer[[]*Session] // replaced whole, so that Idle reads it without a lock
 	lastID   atomic.Uint64              // of upstream sessions
+	info     []byte                     // see serverInfo
 	epoch    atomic.Uint64              // counts changes of what plugins serve
 
 	mu       sync.Mutex
@@ -67,6 +69,7 @@ func New(cfg Config) *Gateway {
 		settings: make(map[string]*PluginSettings),
 		shared:   make(map[slot.Profile]*sharedView),
 	}
+	g.info = append(append([]byte(`{"name":"sox-host","version":`), wire.AppendQuote(nil, cfg.Version)...), '}')
 	_, _ = rand.Read(g.key[:]) // never fails
 	g.sessions.Store(&[]*Session{})
 	return g
