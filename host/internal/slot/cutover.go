@@ -116,14 +116,14 @@ func (u *upgrade) cutover() error {
 	u.report.Generation = g.num
 	u.report.CutoverMS = u.done(StepCutover, fmt.Sprintf("generation %d", g.num))
 
+	u.step(StepNotify)
+	s.cfg.Observer.Changed(s)
+	u.done(StepNotify, "")
 	s.saveFacts(g.build.SHA256, facts)
 	for p, c := range u.catalogs {
 		s.saveCatalog(g.build.SHA256, p, c)
 	}
 	s.remember("")
-	u.step(StepNotify)
-	s.cfg.Observer.Changed(s)
-	u.done(StepNotify, "")
 	return nil
 }
 

@@ -378,6 +378,16 @@ func (s *Slot) Cancel(r *Request, reason []byte) bool {
 	return true
 }
 
+// GenerationOf returns the number of the generation that has a request; 0 while it is queued.
+func (s *Slot) GenerationOf(r *Request) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.gen == nil {
+		return 0
+	}
+	return r.gen.num
+}
+
 // withdraw takes a request that has just been marked done out of the queue, or away from its generation,
 // which is told to stop working on it.
 func (s *Slot) withdraw(r *Request, reason []byte) {

@@ -1,5 +1,7 @@
 package slot
 
+import "time"
+
 // counters of a slot since the host started. Guarded by Slot.mu.
 type counters struct {
 	calls         uint64 // requests dispatched
@@ -37,6 +39,9 @@ func (s *Slot) Status() Status {
 	state, stateErr := s.cfg.State.Load(s.name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if g := s.active; g != nil && time.Since(g.started) > stableAfter {
+		s.breaker.Success() // so that nobody reads half-open of a plugin that runs
+	}
 	st := Status{
 		Plugin:       s.name,
 		State:        s.stateLocked(),

@@ -205,6 +205,7 @@ func TestBreakerOfASlot(t *testing.T) {
 		want(t, "probe", e.call(s, Once, "").by(), "1.0.0")
 		want(t, "breaker", e.slot.Status().Breaker, "half-open")
 		pass(2 * time.Minute)
+		want(t, "breaker", e.slot.Status().Breaker, "closed")
 		e.last().kill()
 		want(t, "one crash later", e.call(s, Once, "").by(), "1.0.0")
 		want(t, "breaker", e.slot.Status().Breaker, "closed")
