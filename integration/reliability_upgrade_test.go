@@ -101,7 +101,9 @@ func TestCommandKilledInAnUpgrade(t *testing.T) {
 		cmd := start(t, p)
 		p.Await("the candidate is starting", func() bool { return len(p.Lines("booted")) == 1 })
 		kill(t, cmd)
-		p.Await("the candidate is gone", func() bool { return len(p.Processes()) == before })
+		p.Await("the candidate is gone", func() bool {
+			return len(p.Processes()) == before && statusOf(t, p, "kit").Operation == ""
+		})
 		if k := h.Tool("kit__echo", nil).Kit(t); k.Version != "1.0.0" || k.PID != pid {
 			t.Errorf("version %s answers, pid %d; before it was %d", k.Version, k.PID, pid)
 		}
@@ -201,7 +203,6 @@ func TestSeed_B8_QueueAndGiveUp(t *testing.T) {
 	t.Parallel()
 	p := rig.NewPlace(t)
 	overlay(p, "kit")
-	p.Settings("kit", map[string]any{"start_timeout": "10m", "env": map[string]string{stamp.EnvFile: p.Path("kit.overlay")}})
 	p.Kit("kit", "1.0.0", stamp.Options{})
 	first := p.Serve()
 	first.Call("kit.echo", nil).Kit(t) // from now on it is known what it serves
