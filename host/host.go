@@ -167,6 +167,17 @@ func (h *Host) closeSlots(ctx context.Context) {
 	closing.Wait()
 }
 
+// ensureFolder makes the default plugins folder if there is none yet: what is dropped there later is then seen.
+// Another folder is its owner's affair.
+func (h *Host) ensureFolder() {
+	if h.cfg.PluginsDir != h.home.PluginsDir() {
+		return
+	}
+	if _, err := h.home.EnsurePlugins(); err != nil {
+		h.log.Warn("no plugins folder", "error", err)
+	}
+}
+
 // wake is called once, when the client's first request that needs more than the cache has come. Until then
 // nothing is started, locked or bound: some clients start a server twice and kill the first.
 func (h *Host) wake() {
@@ -177,6 +188,7 @@ func (h *Host) wake() {
 			if !h.pause(wakeDelay) {
 				return
 			}
+			h.ensureFolder()
 			err := control.ListenAndServe(h.ctx, h.home.Dir(), h.cfg.PluginsDir, h, nil, func(err error) {
 				h.log.Warn("control socket", "error", err)
 			})
@@ -191,7 +203,7 @@ func (h *Host) wake() {
 			if err := h.home.Sweep(); err != nil {
 				h.log.Warn("unfinished copies in the store were not removed", "error", err)
 			}
-			if h.cfg.Watch != WatchOff {
+			if h.ensureFolder(); h.cfg.Watch != WatchOff {
 				h.watch(h.ctx)
 			}
 		})
