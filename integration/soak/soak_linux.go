@@ -112,7 +112,11 @@ func soak(c config) (*report, error) {
 		left := min(roundFor, max(c.duration-time.Since(began), 3*time.Second))
 		if err := one.play(left, planOf); err != nil {
 			r.fail("I0", "", "%v", err)
-			break
+		}
+		if r.broken() > 0 {
+			if err := os.WriteFile(w.dir+"/host.log", one.stderr.buf, 0o600); err != nil {
+				w.events.add("round", "log of the host: %v", err)
+			}
 		}
 	}
 	r.report.Rounds, r.report.Took = r.rounds, time.Since(began)
@@ -124,7 +128,11 @@ func soak(c config) (*report, error) {
 		return &r.report, os.RemoveAll(w.dir)
 	}
 	r.report.Log = w.dir + "/soak.log"
-	return &r.report, nil
+	if c.keep {
+		return &r.report, nil
+	}
+	// The programs and their copies are large; what happened is in the logs.
+	return &r.report, errors.Join(os.RemoveAll(w.home), os.RemoveAll(w.dir+"/kit"), os.RemoveAll(w.dir+"/sox-host"))
 }
 
 // stalls measures how late this program's own timer fires: what a busy machine adds to every number.
