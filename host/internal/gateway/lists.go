@@ -17,6 +17,9 @@ import (
 // noticeDelay gathers the changes of one swap, or of several plugins, into one list_changed: 50 ms.
 const noticeDelay = 50 * time.Millisecond
 
+// noticeAgain is the pause before a list_changed that a client's full backlog did not take is tried again: 1 s.
+const noticeAgain = time.Second
+
 // kinds are the four lists as the client asks for them.
 var kinds = map[string]struct {
 	kind   schema.Kind
@@ -159,11 +162,14 @@ func (s *Session) notify() {
 		return
 	}
 	var lines [][]byte
-	for _, e := range []*era{s.legacy, s.modern} {
+	var before [2][4]string
+	eras := [2]*era{s.legacy, s.modern}
+	for i, e := range eras {
 		if e == nil {
 			continue
 		}
 		v := e.view.now.Load()
+		before[i] = e.told
 		for _, method := range s.differencesLocked(e, v) {
 			s.log.Info("lists changed", "method", method, "protocol", e.up.Revision)
 			if e.up.Modern() {
@@ -179,7 +185,21 @@ func (s *Session) notify() {
 	}
 	s.mu.Unlock()
 	for _, line := range lines {
-		s.write(func(dst []byte) []byte { return append(dst, line...) })
+		if s.offer(func(dst []byte) []byte { return append(dst, line...) }) {
+			continue
+		}
+		// The client does not read: it is told later, perhaps a part of it twice.
+		s.mu.Lock()
+		for i, e := range eras {
+			if e != nil {
+				e.told = before[i]
+			}
+		}
+		if s.notice == nil && !s.closed {
+			s.notice = time.AfterFunc(noticeAgain, s.notify)
+		}
+		s.mu.Unlock()
+		break
 	}
 	s.flush()
 }

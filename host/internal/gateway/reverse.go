@@ -91,8 +91,13 @@ func (s *Session) ask(method string, params []byte, r *reverseCall) *wire.Error 
 	if full {
 		return wire.Errorf(wire.CodeBusy, "the client has %d requests to answer already", maxReverse)
 	}
-	s.write(func(dst []byte) []byte { return wire.AppendRequest(dst, wire.Head{ID: id}, method, params) })
-	return nil
+	if s.offer(func(dst []byte) []byte { return wire.AppendRequest(dst, wire.Head{ID: id}, method, params) }) {
+		return nil
+	}
+	s.mu.Lock()
+	delete(s.reverse, id)
+	s.mu.Unlock()
+	return wire.Errorf(wire.CodeBusy, "the client does not read")
 }
 
 // askLocked enters a request to the client and returns its id.

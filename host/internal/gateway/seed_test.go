@@ -12,4 +12,8 @@ func TestSeed_B10_OneNoticeForAChangedListNoneForAnEqualOne(t *testing.T) { play
 
 func TestSeed_B22_ProjectPathInEveryToolCall(t *testing.T) { playFile(t, "context") }
 
+func TestSeed_C5_CancelIgnoresUnknownIdsAndIsNotAnswered(t *testing.T) { playFile(t, "cancel_queued") }
+
+func TestSeed_C11_IdsThatNoAnswerCouldName(t *testing.T) { playFile(t, "ids") }
+
 func TestSeed_C10_ReadOnlyLockRefusesWrites(t *testing.T) { playFile(t, "limits") }

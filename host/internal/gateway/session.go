@@ -104,11 +104,12 @@ func (s *Session) write(build func(dst []byte) []byte) {
 	})
 }
 
-// offer appends one line, unless the client does not read: for what may be lost.
-func (s *Session) offer(build func(dst []byte) []byte) {
-	_, _ = s.out.Append(func(dst []byte) ([]byte, error) { // a full backlog drops it
+// offer appends one line, unless the client does not read: for what may be lost. It reports whether it was taken.
+func (s *Session) offer(build func(dst []byte) []byte) bool {
+	_, err := s.out.Append(func(dst []byte) ([]byte, error) { // a full backlog drops it
 		return append(build(dst), '\n'), nil
 	})
+	return err == nil
 }
 
 func (s *Session) flush() { _ = s.out.Flush() } // the front sees write errors

@@ -21,6 +21,7 @@ var update = flag.Bool("update", false, "rewrite the expected lines of testdata/
 //
 //	# comment
 //	> LINE              the client sends it
+//	+ LINE              the client sends it at once with the next
 //	< LINE              the client is sent it, next
 //	wait DURATION       virtual time passes
 //	upgrade NAME V      another version takes over, without a settle window
@@ -165,6 +166,7 @@ func play(t *testing.T, script string) string {
 	var out strings.Builder
 	var w *world
 	state, cursor := "", ""
+	var ahead []string
 	var upgrades sync.WaitGroup
 	defer upgrades.Wait()
 	flush := func() {
@@ -205,9 +207,14 @@ func play(t *testing.T, script string) string {
 					t.Fatal(r)
 				}
 			}
-		case ">":
+		case "+", ">":
 			fmt.Fprintln(&out, line)
-			w.send(strings.NewReplacer("$STATE", state, "$CURSOR", cursor).Replace(rest))
+			ahead = append(ahead, strings.NewReplacer("$STATE", state, "$CURSOR", cursor).Replace(rest))
+			if verb == "+" {
+				continue
+			}
+			w.send(ahead...)
+			ahead = nil
 			flush()
 		case "settings":
 			fmt.Fprintln(&out, line)
