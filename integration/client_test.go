@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -177,15 +178,20 @@ func TestOfficialClientIsAsked(t *testing.T) {
 	p := rig.NewPlace(t)
 	p.Kit("alpha", "1.0.0", stamp.Options{})
 	p.Kit("beta", "1.0.0", stamp.Options{})
-	both := make(chan struct{}, 2)
+	// Both questions are open before the first is answered.
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
+	defer cancel()
+	var asked atomic.Int32
+	both := make(chan struct{})
 	c := connect(t, p, "2025-11-25", &mcp.ClientOptions{
-		ElicitationHandler: func(ctx context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			both <- struct{}{}
-			// Both questions are open before the first is answered.
-			for len(both) < 2 {
-				if err := ctx.Err(); err != nil {
-					return nil, err
-				}
+		ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			if asked.Add(1) == 2 {
+				close(both)
+			}
+			select {
+			case <-both:
+			case <-ctx.Done():
+				return nil, ctx.Err()
 			}
 			name := req.Params.Message[strings.LastIndexByte(req.Params.Message, ' ')+1:]
 			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": name}}, nil
@@ -193,8 +199,8 @@ func TestOfficialClientIsAsked(t *testing.T) {
 	})
 	done := make(chan string, 2)
 	for _, plugin := range []string{"alpha", "beta"} {
-		go func() {
-			r, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: plugin + "__ask", Arguments: map[string]any{
+		go func() { // ends with its call
+			r, err := c.CallTool(ctx, &mcp.CallToolParams{Name: plugin + "__ask", Arguments: map[string]any{
 				"method": "elicitation/create",
 				"params": map[string]any{
 					"mode": "form", "message": "Who is " + plugin,

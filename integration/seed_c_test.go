@@ -49,6 +49,9 @@ func crashing(t *testing.T) (*rig.Place, *rig.Host, []string) {
 	}
 	h := p.Serve()
 	h.Initialize(nil)
+	for _, name := range names {
+		callable(t, p, h, name)
+	}
 	return p, h, names
 }
 

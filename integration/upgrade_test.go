@@ -18,7 +18,7 @@ func kitBeside(t *testing.T, o stamp.Options, args ...string) (*rig.Place, *rig.
 	p.Kit("kit", "1.0.0", o)
 	h := p.Serve(args...)
 	h.Initialize(nil)
-	h.Tool("kit__echo", nil).Kit(t)
+	callable(t, p, h, "kit")
 	return p, h
 }
 
