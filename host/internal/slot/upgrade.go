@@ -248,10 +248,9 @@ func (u *upgrade) untilCutover(ctx context.Context) error {
 		return u.rehearse(ctx, exclusive)
 	}
 	if exclusive && u.old != nil {
-		if err := u.takeSnapshot(ctx); err != nil {
+		if err := u.vacate(ctx); err != nil {
 			return err
 		}
-		u.vacate()
 	}
 	err := u.prepare(ctx)
 	if err == nil {
@@ -292,19 +291,36 @@ func (u *upgrade) rehearse(ctx context.Context, exclusive bool) error {
 
 // vacate drains and stops the old generation before the candidate starts, for plugins that tolerate one
 // instance only. Requests queue meanwhile.
-func (u *upgrade) vacate() {
+//
+// The snapshot is taken once the old generation has drained: what it still did until then belongs to its
+// state. One that will not give it serves on.
+func (u *upgrade) vacate(ctx context.Context) error {
 	s := u.s
 	s.mu.Lock()
 	if s.active == u.old {
 		s.active = nil
-		u.old.role, u.old.stopping = draining, true
+		u.old.role = draining
 	}
 	u.moved = int(u.old.inFlight.Load())
 	s.mu.Unlock()
 	u.drain()
+	if err := u.takeSnapshot(ctx); err != nil {
+		s.mu.Lock()
+		if u.old.role == draining && s.active == nil {
+			s.active, u.old.role = u.old, active
+		}
+		s.startLocked() // where the old one died meanwhile
+		s.mu.Unlock()
+		s.flushQueue()
+		return err
+	}
+	s.mu.Lock()
+	u.old.stopping = true
+	s.mu.Unlock()
 	u.step(StepStop)
 	u.old.stop(process.DefaultLadder)
 	u.done(StepStop, u.old.build.Version.String())
+	return nil
 }
 
 // prepare starts the candidate beside the old generation and does everything that may fail, the commit last.
