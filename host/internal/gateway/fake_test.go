@@ -237,8 +237,11 @@ func (p *fakePlugin) tool(c *rpc.Conn, env *wire.Envelope, id []byte) {
 			time.Sleep(200 * time.Millisecond) // virtual time
 			_ = c.Reply(id, []byte(`{"content":[]}`))
 		}()
-	case "ask":
+	case "ask", "asklate":
 		go func() {
+			if name == "asklate" {
+				time.Sleep(2 * time.Second) // virtual time
+			}
 			result, err := c.Call(context.Background(), rpc.Request{Session: session, Method: "elicitation/create", Params: []byte(`{"message":"Name?"}`)})
 			if err != nil {
 				_ = c.Reply(id, append(append([]byte(`{"isError":true,"content":[{"type":"text","text":`), wire.AppendQuote(nil, err.Error())...), `}]}`...))

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"slices"
@@ -197,21 +198,36 @@ type question struct {
 	generation  uint64
 }
 
-// suspend ends the request that a question belongs to with input_required. A question does not say to which:
-// of the requests that its plugin has open, it is the one sent last. An error says why it cannot be asked.
-func (s *Session) suspend(e *era, from slot.Origin, method string, params []byte, reply slot.Replier) *wire.Error {
-	q := question{method: method, params: params, reply: reply, generation: from.Generation}
+// asker returns the request that a question of a plugin most likely belongs to, nil for none: it does not say to
+// which. Of those that its generation has open, it is the one sent last.
+func (s *Session) asker(e *era, from slot.Origin) *call {
+	var open []*call
 	s.mu.Lock()
-	var c *call
-	for _, one := range s.inFlight {
-		if one.era == e && one.target.Name() == from.Plugin && asksForInput(one) && (c == nil || one.seq > c.seq) {
-			c = one
+	for _, c := range s.inFlight {
+		if c.era == e && c.target.Name() == from.Plugin && asksForInput(c) {
+			open = append(open, c)
 		}
 	}
+	s.mu.Unlock()
+	slices.SortFunc(open, func(a, b *call) int { return cmp.Compare(b.seq, a.seq) })
+	for _, c := range open {
+		if c.target.GenerationOf(&c.req) == from.Generation { // during an upgrade two have some
+			return c
+		}
+	}
+	return nil
+}
+
+// suspend ends the request that a question belongs to with input_required. An error says why the client cannot
+// be asked.
+func (s *Session) suspend(e *era, from slot.Origin, method string, params []byte, reply slot.Replier) *wire.Error {
+	q := question{method: method, params: params, reply: reply, generation: from.Generation}
+	c := s.asker(e, from)
+	s.mu.Lock()
 	if c == nil { // perhaps a suspended one wants to know more
 		defer s.mu.Unlock()
 		for _, w := range s.suspended {
-			if w.c.target.Name() == from.Plugin && w.outcome == nil && len(w.questions) < maxQuestions {
+			if w.c.target.Name() == from.Plugin && w.generation == from.Generation && w.outcome == nil && len(w.questions) < maxQuestions {
 				w.add(q)
 				return nil
 			}

@@ -89,8 +89,8 @@ var settings = map[string]struct {
 		cfg:   Config{Prefixed: true},
 		names: []string{"old", "new"},
 		plugins: map[string]func() *fakePlugin{
-			"old 1.0.0": speaking("2025-11-25", holding(demo(tool("echo"), tool("ask"), tool("both"), tool("impatient"), tool("error"), tool("log"), tool("touch"), tool("slowly")), "mem:///a", "mem:///b")),
-			"old 1.1.0": speaking("2025-11-25", holding(demo(tool("echo"), tool("ask"), tool("both"), tool("impatient"), tool("error"), tool("log"), tool("touch"), tool("slowly")), "mem:///a", "mem:///b")),
+			"old 1.0.0": speaking("2025-11-25", holding(demo(tool("echo"), tool("ask"), tool("both"), tool("impatient"), tool("error"), tool("log"), tool("touch"), tool("slowly"), tool("asklate")), "mem:///a", "mem:///b")),
+			"old 1.1.0": speaking("2025-11-25", holding(demo(tool("echo"), tool("ask"), tool("both"), tool("impatient"), tool("error"), tool("log"), tool("touch"), tool("slowly"), tool("asklate")), "mem:///a", "mem:///b")),
 			"new 1.0.0": speaking("2026-07-28", holding(demo(tool("echo"), tool("input"), tool("endless"), tool("later"), tool("error"), tool("log"), tool("touch"), tool("slowly")), "new:///a", "new:///b")),
 			"new 1.1.0": speaking("2026-07-28", holding(demo(tool("echo"), tool("input"), tool("endless"), tool("later"), tool("error"), tool("log"), tool("touch"), tool("slowly")), "new:///a", "new:///b")),
 		},
