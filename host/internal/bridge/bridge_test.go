@@ -138,6 +138,7 @@ func FuzzBridge(f *testing.F) {
 			"Failure":   Failure(raw, true),
 			"WithInput": WithInput(raw, []InputResponse{{"k", raw}}, []byte(`"s"`)),
 			"Without":   Without(raw, "a"),
+			"Typed":     Typed(raw, "complete"),
 			"Ask":       Ask([]InputRequest{{"k", "m", raw}}, "s", raw),
 		} {
 			if !wire.ValidValue(out) || out[0] != '{' {

@@ -47,6 +47,21 @@ func Modern(method string, result, serverInfo []byte) []byte {
 	return out.end()
 }
 
+// Typed returns a result that lacks its resultType with it.
+func Typed(result []byte, kind string) []byte {
+	if len(result) == 0 || result[0] != '{' {
+		return result
+	}
+	out := append(make([]byte, 0, len(result)+40), `{"resultType":`...)
+	out = wire.AppendQuote(out, kind)
+	comma := false
+	wire.EachMember(result, func([]byte, wire.Span) bool { comma = true; return false })
+	if comma {
+		out = append(out, ',')
+	}
+	return append(out, result[1:]...)
+}
+
 // Legacy returns the result of a modern server without what legacy clients do not know, or would refuse.
 func Legacy(method string, result []byte) []byte {
 	return copyObject(result, func(name string, value []byte) []byte {

@@ -229,12 +229,12 @@ func BenchmarkMerge50PluginsOf1000Tools(b *testing.B) {
 	b.Run("one_plugin", func(b *testing.B) {
 		for b.Loop() {
 			for i := range 1 {
-				parts[i] = newPart(cfg, slotNamed("p"), &slot.Catalog{Tools: tools}, nil, false)
+				parts[i] = newPart(cfg, slotNamed("p"), &slot.Catalog{Tools: tools}, nil, false, false)
 			}
 		}
 	})
 	for i := range parts {
-		parts[i] = newPart(cfg, slotNamed(fmt.Sprintf("p%d", i)), &slot.Catalog{Tools: tools}, nil, false)
+		parts[i] = newPart(cfg, slotNamed(fmt.Sprintf("p%d", i)), &slot.Catalog{Tools: tools}, nil, false, false)
 	}
 	b.Run("tables_and_list", func(b *testing.B) {
 		for b.Loop() {

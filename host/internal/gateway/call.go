@@ -175,6 +175,12 @@ func (c *call) succeeded() {
 func (c *call) result(env *wire.Envelope) []byte {
 	g, result := c.s.gw, env.Result()
 	switch modern := c.era.up.Modern(); {
+	case modern && !c.bridged && env.ResultType() == nil: // required, and clients on the TypeScript SDK insist on it
+		kind := "complete"
+		if env.InputRequests() != nil {
+			kind, result = "input_required", g.attributeResult(c.target.Name(), result)
+		}
+		return g.nameServer(oneLine(bridge.Typed(result, kind)))
 	case c.bridged && modern:
 		return oneLine(bridge.Modern(c.method(), result, g.serverInfo()))
 	case c.bridged:

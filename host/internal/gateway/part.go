@@ -9,6 +9,7 @@ import (
 
 	"github.com/yosida95/uritemplate/v3"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/plugin/schema"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -44,7 +45,9 @@ type template struct {
 }
 
 // newPart makes the part of one catalog.
-func newPart(cfg *Config, sl *slot.Slot, c *slot.Catalog, settings *PluginSettings, bridged bool) *part {
+//
+// modern is the client's era.
+func newPart(cfg *Config, sl *slot.Slot, c *slot.Catalog, settings *PluginSettings, bridged, modern bool) *part {
 	p := &part{
 		slot: sl, catalog: c, settings: settings, bridged: bridged,
 		tools:   make(map[string]target, len(c.Tools)),
@@ -52,6 +55,11 @@ func newPart(cfg *Config, sl *slot.Slot, c *slot.Catalog, settings *PluginSettin
 	}
 	tools, rename, print := c.Tools, map[string]string(nil), ""
 	tools = slices.DeleteFunc(slices.Clone(tools), needsTasks)
+	if bridged && !modern {
+		for i, e := range tools {
+			tools[i].Raw = withoutOddOutput(e.Raw)
+		}
+	}
 	if settings != nil {
 		tools, rename = chosen(tools, settings), settings.Tools.Rename
 		print = settings.fingerprint()
@@ -85,6 +93,16 @@ func newPart(cfg *Config, sl *slot.Slot, c *slot.Catalog, settings *PluginSettin
 // needsTasks reports a tool that can only be called as a task of 2025-11-25, which is not passed on.
 func needsTasks(e slot.Entry) bool {
 	return string(wire.Unquote(wire.Member(wire.Member(e.Raw, "execution"), "taskSupport"))) == "required"
+}
+
+// withoutOddOutput leaves an output schema out that describes something else than an object, as a modern plugin
+// may have it: legacy clients reject the whole list for one.
+func withoutOddOutput(tool []byte) []byte {
+	schema := wire.Member(tool, "outputSchema")
+	if schema == nil || string(wire.Unquote(wire.Member(schema, "type"))) == "object" {
+		return tool
+	}
+	return bridge.Without(tool, "outputSchema")
 }
 
 // chosen leaves out the tools that the settings hide. Deny wins over allow; a pattern is a name, or the start

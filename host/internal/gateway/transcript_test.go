@@ -104,6 +104,13 @@ var settings = map[string]struct {
 			"other 1.0.0": holding(demo(tool("echo"), tool("touch"), tool("ask"), tool("link")), "mem:///a", "mem:///c"),
 		},
 	},
+	"output": {
+		cfg:   Config{Prefixed: true},
+		names: []string{"new"},
+		plugins: map[string]func() *fakePlugin{
+			"new 1.0.0": speaking("2026-07-28", demo(tool("rows", `,"outputSchema":{"type":"array"}`), tool("row", `,"outputSchema":{"type":"object"}`))),
+		},
+	},
 	"pages": {
 		cfg:   Config{Prefixed: true, MaxOutputBytes: 500},
 		names: []string{"demo"},

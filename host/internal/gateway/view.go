@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/plugin/schema"
 )
@@ -51,7 +52,7 @@ func (g *Gateway) mergeLocked(sv *sharedView, p slot.Profile) {
 		settings := g.settings[sl.Name()]
 		one := sv.parts[sl]
 		if one == nil || one.catalog != c || one.settings != settings || one.bridged != bridged {
-			one = newPart(&g.cfg, sl, c, settings, bridged)
+			one = newPart(&g.cfg, sl, c, settings, bridged, p.Revision >= bridge.FirstModern)
 		}
 		parts[sl] = one
 		v.parts = append(v.parts, one)
