@@ -172,6 +172,7 @@ func (g *Gateway) refresh() {
 	for p, sv := range g.shared {
 		g.mergeLocked(sv, p)
 	}
+	g.epoch.Add(1) // whoever looked between the two has seen the old views
 	g.mu.Unlock()
 	for _, s := range sessions {
 		s.changed()

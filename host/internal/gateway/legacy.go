@@ -159,6 +159,7 @@ func (s *Session) notification(env *wire.Envelope) {
 // it if need be. One that nobody is known to serve is dropped.
 func (s *Session) plainNotification(method string, env *wire.Envelope) {
 	s.openPlain()
+	at := s.gw.epoch.Load()
 	owner, arriving := s.methodOwner(method)
 	switch {
 	case owner != nil:
@@ -168,7 +169,7 @@ func (s *Session) plainNotification(method string, env *wire.Envelope) {
 		s.lastNote++
 		id := fmt.Appendf(nil, "notification %d", s.lastNote)
 		s.mu.Unlock()
-		s.parkAs(id, env, time.Now().Add(callWait), func(env *wire.Envelope, final bool) func() {
+		s.parkAs(id, env, time.Now().Add(callWait), at, func(env *wire.Envelope, final bool) func() {
 			switch owner, arriving := s.methodOwner(method); {
 			case owner != nil:
 				return func() { s.deliver(owner, env) }

@@ -27,6 +27,7 @@ type parked struct {
 // time is over. Lists share one wait of ListWait, which begins with the first; only requests that come before
 // its end ever wait.
 func (s *Session) whenKnown(env *wire.Envelope, list bool, decide decision) {
+	at := s.gw.epoch.Load()
 	if act := decide(env, false); act != nil {
 		act()
 		return
@@ -45,13 +46,14 @@ func (s *Session) whenKnown(env *wire.Envelope, list bool, decide decision) {
 		decide(env, true)()
 		return
 	}
-	if refusal := s.parkAs(env.ID(), env, until, decide); refusal != nil {
+	if refusal := s.parkAs(env.ID(), env, until, at, decide); refusal != nil {
 		s.writeError(env.ID(), refusal)
 	}
 }
 
-// parkAs parks a request under an id until it can be decided. It returns why it cannot be.
-func (s *Session) parkAs(id []byte, env *wire.Envelope, until time.Time, decide decision) *wire.Error {
+// parkAs parks a request under an id until it can be decided; at is the gateway's epoch before that was tried. It
+// returns why it cannot be parked.
+func (s *Session) parkAs(id []byte, env *wire.Envelope, until time.Time, at uint64, decide decision) *wire.Error {
 	raw := clone(env.Raw)
 	p := &parked{id: clone(id), bytes: len(raw), until: until, decide: func(final bool) func() {
 		var again wire.Envelope
@@ -67,8 +69,10 @@ func (s *Session) parkAs(id []byte, env *wire.Envelope, until time.Time, decide 
 		s.parked[string(p.id)] = p
 		s.parkOrder = append(s.parkOrder, p)
 		s.openBytes += p.bytes
-		s.armParkLocked()
-		s.kickLocked() // a plugin may have arrived between the decision and the parking
+		s.armParkLocked(p.until)
+		if s.gw.epoch.Load() != at { // a plugin has arrived between the decision and the parking
+			s.kickLocked()
+		}
 	}
 	return refusal
 }
@@ -109,7 +113,9 @@ func (s *Session) retry() {
 	}
 	s.parkOrder = slices.DeleteFunc(s.parkOrder, func(p *parked) bool { return s.parked[string(p.id)] != p })
 	s.retrying = false
-	s.armParkLocked()
+	for _, p := range s.parkOrder {
+		s.armParkLocked(p.until)
+	}
 	s.quietLocked()
 	s.mu.Unlock()
 }
@@ -124,28 +130,24 @@ func (s *Session) leaveLocked(p *parked) bool {
 	return true
 }
 
-// armParkLocked sets the timer to the first end of a wait.
-func (s *Session) armParkLocked() {
-	var first time.Time
-	for _, p := range s.parked {
-		if first.IsZero() || p.until.Before(first) {
-			first = p.until
-		}
-	}
-	if first.IsZero() || s.closed {
+// armParkLocked makes sure that the timer fires at t or before.
+func (s *Session) armParkLocked(t time.Time) {
+	if s.closed || !s.parkFires.IsZero() && !t.Before(s.parkFires) {
 		return
 	}
+	s.parkFires = t
 	if s.parkTimer == nil {
-		s.parkTimer = time.AfterFunc(time.Until(first), s.waitOver)
+		s.parkTimer = time.AfterFunc(time.Until(t), s.waitOver)
 		return
 	}
-	s.parkTimer.Reset(time.Until(first))
+	s.parkTimer.Reset(time.Until(t))
 }
 
 // waitOver runs on the timer's goroutine.
 func (s *Session) waitOver() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.parkFires = time.Time{}
 	s.kickLocked()
 }
 

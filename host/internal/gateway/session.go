@@ -54,6 +54,7 @@ type Session struct {
 	parkOrder   []*parked // as they came; may hold some that are parked no more
 	parkUntil   time.Time // the wait for the first list ends; zero = none began
 	parkTimer   *time.Timer
+	parkFires   time.Time             // when it does; zero = it does not
 	retrying    bool                  // a goroutine offers parked requests another try
 	again       bool                  // and has to do so once more
 	listens     map[string]*listen    // modern subscriptions by the client's raw id
