@@ -222,7 +222,7 @@ func (g *Gateway) namedOwner(name string) *slot.Slot {
 
 func (s *Session) sendNamed(e *era, env *wire.Envelope, kind schema.Kind, t target) {
 	var room [2]wire.Edit
-	r := routed{class: slot.Read, edits: room[:0]}
+	edits, r := room[:0], routed{class: slot.Read}
 	if kind == schema.Tools {
 		r.class, r.tool = slot.Once, t.entry.Key
 		if t.entry.Replayable {
@@ -237,13 +237,13 @@ func (s *Session) sendNamed(e *era, env *wire.Envelope, kind schema.Kind, t targ
 			return
 		}
 		if s.gw.cfg.Context != nil {
-			r.edits = append(r.edits, contextEdit(env, s.gw.cfg.Context))
+			edits = append(edits, contextEdit(env, s.gw.cfg.Context))
 		}
 	}
 	if !bytes.Equal(env.Name(), t.quoted) {
-		r.edits = append(r.edits, wire.Edit{Span: env.NameSpan(), Text: t.quoted})
+		edits = append(edits, wire.Edit{Span: env.NameSpan(), Text: t.quoted})
 	}
-	s.send(e, t.slot, t.bridged, env, r)
+	s.send(e, t.slot, t.bridged, env, r, edits...)
 }
 
 // unknownName answers a call of a name that is not in the lists. A tool of a known plugin, perhaps one that
@@ -295,6 +295,7 @@ func (s *Session) routeCompletion(e *era, env *wire.Envelope) {
 		v := e.view.now.Load()
 		var owner *part
 		var r routed
+		var edits []wire.Edit
 		if uri != "" {
 			owner = v.resource(uri)
 		} else if t, ok := v.named(schema.Prompts, []byte(name)); ok {
@@ -304,7 +305,7 @@ func (s *Session) routeCompletion(e *era, env *wire.Envelope) {
 				ref := wire.MemberSpan(env.Params(), "ref")
 				in := wire.MemberSpan(env.Params()[ref.Start:ref.End], "name")
 				start := env.ParamsSpan().Start + ref.Start
-				r.edits = []wire.Edit{{Span: wire.Span{Start: start + in.Start, End: start + in.End}, Text: wire.AppendQuote(nil, t.entry.Key)}}
+				edits = []wire.Edit{{Span: wire.Span{Start: start + in.Start, End: start + in.End}, Text: wire.AppendQuote(nil, t.entry.Key)}}
 			}
 		}
 		switch {
@@ -324,7 +325,7 @@ func (s *Session) routeCompletion(e *era, env *wire.Envelope) {
 			}
 		}
 		r.class = slot.Read
-		return func() { s.send(e, owner.slot, owner.bridged, env, r) }
+		return func() { s.send(e, owner.slot, owner.bridged, env, r, edits...) }
 	})
 }
 
@@ -332,13 +333,12 @@ func (s *Session) routeCompletion(e *era, env *wire.Envelope) {
 type routed struct {
 	class  slot.Class
 	tool   string
-	edits  []wire.Edit // of params, not overlapping
 	others []*part
 	uri    string
 }
 
-// send dispatches a request with edited params.
-func (s *Session) send(e *era, target *slot.Slot, bridged bool, env *wire.Envelope, r routed) {
+// send dispatches a request with edits of params, which must not overlap.
+func (s *Session) send(e *era, target *slot.Slot, bridged bool, env *wire.Envelope, r routed, edits ...wire.Edit) {
 	c := &call{s: s, era: e, target: target, bridged: bridged, others: r.others, uri: r.uri}
 	c.id = append(c.short[:0], env.ID()...)
 	if planted.Fault == planted.IDFloat {
@@ -347,7 +347,7 @@ func (s *Session) send(e *era, target *slot.Slot, bridged bool, env *wire.Envelo
 	c.req.Owner, c.req.Session, c.req.Class, c.req.Tool = c, e.session(bridged), r.class, r.tool
 	method, span := env.RawMethod(), env.ParamsSpan()
 	room := len(method) + span.End - span.Start
-	for _, edit := range r.edits {
+	for _, edit := range edits {
 		room += len(edit.Text)
 	}
 	c.buf = newBuffer(room)
@@ -357,7 +357,6 @@ func (s *Session) send(e *era, target *slot.Slot, bridged bool, env *wire.Envelo
 		c.req.Deadline, c.req.Timed = time.Now().Add(time.Duration(min(ms, uint64(time.Hour/time.Millisecond)*24))*time.Millisecond), true
 	}
 	if span.Present() {
-		edits := r.edits
 		if caps := env.MetaClientCapabilities(); caps != nil && bytes.Contains(caps, []byte(tasksExtension)) {
 			at := wire.MemberSpan(env.Meta(), metaPrefix+"clientCapabilities")
 			start := env.MetaSpan().Start
