@@ -23,10 +23,10 @@ const (
 
 // modernRequest answers a request that names its protocol version (MCP 2026-07-28, Versioning).
 func (s *Session) modernRequest(method string, env *wire.Envelope) {
-	version := string(wire.Unquote(env.MetaProtocolVersion()))
+	version := wire.Unquote(env.MetaProtocolVersion())
 	switch {
-	case version != slot.RevisionModern: // a legacy revision has no claims: it needs the handshake
-		s.unsupportedVersion(env.ID(), version)
+	case string(version) != slot.RevisionModern: // a legacy revision has no claims: it needs the handshake
+		s.unsupportedVersion(env.ID(), string(version))
 		return
 	case len(env.MetaClientCapabilities()) == 0 || env.MetaClientCapabilities()[0] != '{':
 		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, `missing or invalid _meta field "`+metaPrefix+`clientCapabilities"`, wire.ErrorData{}))
