@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -9,13 +10,18 @@ import (
 // batchRevision is the only revision of MCP whose servers must accept batches.
 const batchRevision = "2025-03-26"
 
-// maxBatch bounds the envelopes of one batch: 1,024.
-const maxBatch = 1024
+const (
+	// maxBatch bounds the envelopes of one batch: 1,024.
+	maxBatch = 1024
+	// maxBatches bounds the batches that wait for a part of their answers: 64.
+	maxBatches = 64
+)
 
 // batch is a JSON array of envelopes whose answers go out together. Guarded by Session.mu.
 type batch struct {
 	out  []byte // the array so far, without its end
 	left int    // answers that are due
+	over bool   // sent
 	ids  []string
 }
 
@@ -31,20 +37,31 @@ func (s *Session) batch(line []byte) bool {
 		return false
 	}
 	b := &batch{out: []byte{'['}, left: 1} // so that it does not end before its last part has been looked at
+	s.mu.Lock()
+	full := s.batches >= maxBatches
+	s.batches++
+	s.mu.Unlock()
 	envelopes := make([]*wire.Envelope, 0, n)
 	wire.EachElement(line, func(raw []byte) bool {
 		env := &wire.Envelope{}
 		var e *wire.EnvelopeError
 		switch err := wire.Scan(raw, env); {
 		case err == nil:
-			if env.Kind == wire.Request {
-				s.joinBatch(b, env.ID())
+			if env.Kind == wire.Request && !s.joinBatch(b, env.ID()) {
+				refusal := duplicateID()
+				s.write(func(dst []byte) []byte { return wire.AppendError(dst, env.ID(), refusal) })
+				return true
+			}
+			if full && env.Kind == wire.Request {
+				s.writeError(env.ID(), wire.NewError(wire.CodeBusy, fmt.Sprintf("%d batches are open already", maxBatches), wire.ErrorData{RetryAfterMS: 250}))
+				return true
 			}
 			envelopes = append(envelopes, env)
 		case errors.As(err, &e) && e.ID != nil:
-			s.joinBatch(b, e.ID)
 			s.log.Warn("refused a part of a batch", "error", err)
-			s.writeError(e.ID, notAnEnvelope(e))
+			if s.joinBatch(b, e.ID) {
+				s.writeError(e.ID, notAnEnvelope(e))
+			}
 		default:
 			s.log.Warn("ignored a part of a batch", "error", err)
 		}
@@ -66,10 +83,13 @@ func (s *Session) batch(line []byte) bool {
 	return true
 }
 
-// joinBatch makes the answer to an id a part of b.
-func (s *Session) joinBatch(b *batch, id []byte) {
+// joinBatch makes the answer to an id a part of b. It reports false for one that is a part of another open batch.
+func (s *Session) joinBatch(b *batch, id []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if other := s.batchOf[string(id)]; other != nil && other != b {
+		return false
+	}
 	if s.batchOf == nil {
 		s.batchOf = make(map[string]*batch)
 	}
@@ -77,13 +97,16 @@ func (s *Session) joinBatch(b *batch, id []byte) {
 	s.batching.Store(true)
 	b.left++
 	b.ids = append(b.ids, string(id))
+	return true
 }
 
 // completeLocked takes a batch that is complete out of the table and returns its line, or nil.
 func (s *Session) completeLocked(b *batch) []byte {
-	if b.left > 0 {
+	if b.left > 0 || b.over {
 		return nil
 	}
+	b.over = true
+	s.batches--
 	for _, id := range b.ids {
 		if s.batchOf[id] == b {
 			delete(s.batchOf, id)

@@ -244,3 +244,33 @@ func BenchmarkMerge50PluginsOf1000Tools(b *testing.B) {
 		}
 	})
 }
+
+func TestBatchesAreBounded(t *testing.T) {
+	inWorld(t, "full", func(t *testing.T, w *world) {
+		w.send(`{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{}}}`)
+		settle()
+		w.send(`{"jsonrpc":"2.0","id":"first","method":"tools/call","params":{"name":"demo__echo"}}`)
+		settle()
+		w.out.take()
+		for i := range maxBatches + 1 {
+			w.send(fmt.Sprintf(`[{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"demo__slow"}},{"jsonrpc":"2.0","id":"p%d","method":"ping"}]`, i, i))
+		}
+		settle()
+		if lines := w.out.take(); len(lines) != 1 || strings.Count(lines[0], "E_BUSY") != 2 || lines[0][0] != '[' {
+			t.Fatalf("sent %.300q", lines)
+		}
+		// An id that another open batch has is refused on its own, and does not break that batch.
+		w.send(`[{"jsonrpc":"2.0","id":0,"method":"ping"},{"jsonrpc":"2.0","id":"q","method":"ping"}]`)
+		for i := range maxBatches {
+			w.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, i))
+		}
+		settle()
+		lines := w.out.take()
+		if len(lines) != maxBatches+2 {
+			t.Errorf("%d lines, the first %.300q", len(lines), lines[:min(3, len(lines))])
+		}
+		if w.session.batches != 0 || len(w.session.batchOf) != 0 || w.session.batching.Load() {
+			t.Errorf("left: %d batches, %d ids", w.session.batches, len(w.session.batchOf))
+		}
+	})
+}

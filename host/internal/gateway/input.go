@@ -27,8 +27,27 @@ const (
 	retryPause = 250 * time.Millisecond
 )
 
+// maxKeptBytes bounds what is kept of questions and answers until they can be used: 32 MiB for one client.
+const maxKeptBytes = 32 << 20
+
+// keepLocked accounts for n bytes more. It reports false when they must not be kept.
+func (s *Session) keepLocked(kept *int, n int) bool {
+	if s.keptBytes+n > maxKeptBytes {
+		return false
+	}
+	*kept += n
+	s.keptBytes += n
+	return true
+}
+
+func (s *Session) letGoLocked(kept *int) {
+	s.keptBytes -= *kept
+	*kept = 0
+}
+
 // gather is the input for one call that a legacy client is being asked for. Guarded by Session.mu.
 type gather struct {
+	kept    int      // bytes
 	ids     []uint64 // of the requests to the client
 	answers []bridge.InputResponse
 	left    int
@@ -107,11 +126,19 @@ func (c *call) gathered(g *gather, i int, key string, state, result, errObj []by
 		s.mu.Unlock()
 		return
 	}
-	if errObj != nil {
+	text := ""
+	switch {
+	case errObj != nil:
+		text = "The client refused what plugin " + c.target.Name() + " asked of it: " + clip(wire.Unquote(wire.Member(errObj, "message")))
+	case !s.keepLocked(&g.kept, len(result)):
+		text = "The client's answers to plugin " + c.target.Name() + " are too long to be kept."
+	}
+	if text != "" {
 		c.gather = nil
+		s.letGoLocked(&g.kept)
 		s.mu.Unlock()
 		s.withdrawInput(g)
-		c.fail("The client refused what plugin " + c.target.Name() + " asked of it: " + clip(wire.Unquote(wire.Member(errObj, "message"))))
+		c.fail(text)
 		s.flush()
 		return
 	}
@@ -129,7 +156,10 @@ func (c *call) repeat(g *gather, state []byte) {
 	s := c.s
 	s.mu.Lock()
 	mine := c.gather == g
-	c.gather = nil
+	if mine {
+		c.gather = nil
+		s.letGoLocked(&g.kept)
+	}
 	s.mu.Unlock()
 	if mine {
 		c.again(c.target, c.bridged, bridge.WithInput(c.req.Params, g.answers, state))
@@ -141,6 +171,9 @@ func (s *Session) giveUpInput(c *call) bool {
 	s.mu.Lock()
 	g := c.gather
 	c.gather = nil
+	if g != nil {
+		s.letGoLocked(&g.kept)
+	}
 	s.mu.Unlock()
 	if g == nil {
 		return false
@@ -186,6 +219,7 @@ type suspended struct {
 	generation uint64
 	questions  []question // not answered yet, in order
 	last       int
+	kept       int // bytes
 	timer      *time.Timer
 	outcome    func(id []byte) // the plugin has answered meanwhile: writes that under an id
 }
@@ -227,7 +261,7 @@ func (s *Session) suspend(e *era, from slot.Origin, method string, params []byte
 	if c == nil { // perhaps a suspended one wants to know more
 		defer s.mu.Unlock()
 		for _, w := range s.suspended {
-			if w.c.target.Name() == from.Plugin && w.generation == from.Generation && w.outcome == nil && len(w.questions) < maxQuestions {
+			if w.c.target.Name() == from.Plugin && w.generation == from.Generation && w.outcome == nil && len(w.questions) < maxQuestions && s.keepLocked(&w.kept, len(params)) {
 				w.add(q)
 				return nil
 			}
@@ -238,12 +272,19 @@ func (s *Session) suspend(e *era, from slot.Origin, method string, params []byte
 		s.mu.Unlock()
 		return wire.Errorf(wire.CodeBusy, "%d requests wait for the client's input already", maxSuspended)
 	}
-	if !c.phase.CompareAndSwap(phaseOpen, phaseSuspended) { // it is being answered
+	kept := 0
+	if !s.keepLocked(&kept, len(params)) {
+		s.mu.Unlock()
+		return wire.Errorf(wire.CodeBusy, "the questions that wait for the client's input are too long to be kept")
+	}
+	// Cancelled meanwhile, or being answered.
+	if s.inFlight[string(c.id)] != c || !c.phase.CompareAndSwap(phaseOpen, phaseSuspended) {
+		s.letGoLocked(&kept)
 		s.mu.Unlock()
 		return wire.Errorf(wire.CodeMethodNotFound, "the request has ended")
 	}
 	s.lastWait++
-	w := &suspended{c: c, key: strconv.FormatUint(e.up.ID, 10) + "." + strconv.FormatUint(s.lastWait, 10), generation: from.Generation}
+	w := &suspended{c: c, key: strconv.FormatUint(e.up.ID, 10) + "." + strconv.FormatUint(s.lastWait, 10), generation: from.Generation, kept: kept}
 	w.print = fingerprint(c.method(), c.req.Params)
 	w.add(q)
 	w.timer = time.AfterFunc(inputWait, func() { s.forsake(w) })
@@ -331,6 +372,12 @@ func (s *Session) keepOutcome(c *call, a slot.Answer) bool {
 	default:
 		result := clone(c.result(a.Env))
 		version := a.Version
+		if !s.keepLocked(&w.kept, len(result)) {
+			w.outcome = func(id []byte) {
+				s.writeError(id, wire.NewError(wire.CodeResponseTooLarge, "the answer came before the client's input and was too long to be kept", wire.ErrorData{Plugin: c.target.Name(), Version: version}))
+			}
+			break
+		}
 		w.outcome = func(id []byte) {
 			late := &call{s: s, era: c.era, id: id, target: c.target}
 			late.writeAnswer(result, version)
@@ -408,6 +455,7 @@ func (s *Session) resume(method string, env *wire.Envelope) bool {
 
 func (s *Session) dropLocked(w *suspended) {
 	delete(s.suspended, w.key)
+	s.letGoLocked(&w.kept)
 	w.timer.Stop()
 }
 
@@ -426,7 +474,7 @@ func (s *Session) forsake(w *suspended) {
 	s.mu.Lock()
 	mine := s.suspended[w.key] == w
 	if mine {
-		delete(s.suspended, w.key)
+		s.dropLocked(w)
 		w.c.waiting = nil
 	}
 	s.mu.Unlock()

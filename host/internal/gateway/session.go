@@ -45,6 +45,7 @@ type Session struct {
 	lastSeq     uint64
 	lastNote    uint64
 	openBytes   int           // of inFlight and parked
+	keptBytes   int           // of questions and answers that wait for their other half
 	empty       chan struct{} // closed when inFlight and parked are empty; nil unless someone waits
 	plain       *era
 	legacy      *era
@@ -67,6 +68,7 @@ type Session struct {
 	levelRaw    json.RawMessage // the legacy client's log level; nil = never set
 	level       int             // its index in logLevels: what is below is not passed on
 	seen        seenURIs
+	batches     int               // open
 	batchOf     map[string]*batch // by raw id
 }
 
