@@ -69,7 +69,7 @@ func measure(pl plan, targets []*target) ([]*cell, error) {
 	for _, l := range pl.loads {
 		for _, t := range targets {
 			c := &cell{Name: t.name + "/" + l.String(), Target: t.name, Payload: l.payload, InFlight: l.inFlight}
-			if t.name != limitName && !pl.cells.MatchString(c.Name) {
+			if t.name != limitName && !pl.cells.MatchString(c.Name) || t.most > 0 && l.payload*l.inFlight > t.most {
 				continue
 			}
 			byLoad[l] = append(byLoad[l], c)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sox-host/sox-host/plugin/rpc"
 )
 
 // target is one way to get an answer.
@@ -17,7 +19,7 @@ type target struct {
 	note     string
 	relay    *process   // whose CPU is counted; nil = none
 	others   []*process // that take part besides the relay and the client
-	max      int        // largest payload in bytes; 0 = any
+	most     int        // bytes of payload in flight at a time; 0 = any
 	message  func(payload int) message
 	exchange func(m message, n, inFlight int, rec *record) (time.Duration, error)
 }
@@ -170,6 +172,9 @@ func (f *fieldOfTargets) startHost(p *programs, hostPath string, hostEnv []strin
 		{name: "sox-sdk-modern", note: "SDK plugin, tools/call of 2026-07-28, no ack", message: tool("echo__say", modernMeta)},
 		{name: "sox-adapted", note: "official Go SDK server through sdk/mcpserver", message: tool("adapted__say", "")},
 	} {
+		if strings.HasPrefix(t.name, "sox-sdk") || t.name == "sox-adapted" {
+			t.most = rpc.DefaultBacklogBytes // a plugin that reads more slowly than a client writes is busy beyond that
+		}
 		t.name, t.relay, t.others = t.name+suffix, host, others
 		f.add(t, c)
 	}
