@@ -120,8 +120,8 @@ func (l *lane) settled(o outcome, d decision, began time.Duration, wall time.Tim
 		l.rec.Switched(history.Switch{Plugin: p.name, To: to, Began: began, Ended: ended, Uncertain: uncertain})
 		at = to
 	}
-	if o.kills && o.to != "" {
-		add(p.previous, true) // the active one may have died in its probation before
+	if o.kills && (o.to != "" || now == nil) {
+		add(p.previous, true) // the active one may have died in its probation, and nobody saw what followed
 	}
 	add(o.to, o.maybe || o.to != final)
 	add(final, now == nil || o.maybe && o.to == final && o.kills)
@@ -171,7 +171,7 @@ func (l *lane) fault(kind string, d decision, active *pending) outcome {
 	}
 	switch kind {
 	case faultKill:
-		signal(active.pid, syscall.SIGKILL)
+		l.signal(active.pid, syscall.SIGKILL)
 		l.awaitEnd(active.pid)
 		return outcome{kills: true, known: true}
 	case faultStop, faultStopLong:
@@ -179,12 +179,12 @@ func (l *lane) fault(kind string, d decision, active *pending) outcome {
 		if kind == faultStopLong {
 			for_ = between(4500*time.Millisecond, 5500*time.Millisecond, d.a)
 		}
-		signal(active.pid, syscall.SIGSTOP)
+		l.signal(active.pid, syscall.SIGSTOP)
 		if p.alone || p.timeout > 5*time.Second {
 			for_ = min(for_, 2*time.Second)
 		}
 		sleep(for_, l.client.ended)
-		signal(active.pid, syscall.SIGCONT)
+		l.signal(active.pid, syscall.SIGCONT)
 		return outcome{}
 	case faultGuard:
 		guard, err := strconv.Atoi(statField(active.pid, 1))
@@ -192,7 +192,7 @@ func (l *lane) fault(kind string, d decision, active *pending) outcome {
 			l.world.events.add(p.name, "no guard over %d", active.pid)
 			return outcome{}
 		}
-		signal(guard, syscall.SIGKILL)
+		signal(guard, syscall.SIGKILL) // the parent of a process that just answered
 		l.awaitEnd(active.pid)
 		return outcome{kills: true, known: true}
 	case faultExit:
@@ -435,7 +435,7 @@ func (l *lane) overwrite(kind string, d decision, active *pending) outcome {
 	if l.calm || d.b < 0.5 {
 		return outcome{}
 	}
-	signal(active.pid, syscall.SIGKILL)
+	l.signal(active.pid, syscall.SIGKILL)
 	l.awaitEnd(active.pid)
 	l.probe(p, 20*time.Second)
 	return outcome{kills: true, known: true}

@@ -382,6 +382,14 @@ func (r *round) gone(bound time.Duration) (took time.Duration, left []process) {
 	}
 }
 
+// signal sends a signal to a plugin, if its process is still the one that a host of this run started.
+func (r *round) signal(pid int, s syscall.Signal) {
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err == nil && bytes.Contains(env, []byte(hostTag+"="+r.world.tag+"\x00")) {
+		signal(pid, s)
+	}
+}
+
 // signal sends a signal to a process of this run, if it has not ended.
 func signal(pid int, s syscall.Signal) {
 	if pid > 1 {
