@@ -1,6 +1,8 @@
-//go:build interop
+//go:build interop && !windows
 
 package interop
+
+//lint:file-ignore SA1019 sampling and roots are deprecated since 2026-07-28, and have to work all the same
 
 import (
 	"bufio"

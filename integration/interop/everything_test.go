@@ -1,4 +1,4 @@
-//go:build interop
+//go:build interop && !windows
 
 package interop
 
@@ -148,6 +148,12 @@ func TestEverythingLegacy(t *testing.T) {
 	expectEnvironment(t, through, "1.0.0")
 	expectProgress(t, direct, through)
 	expectSubscription(t, through)
+	// The table has made resources, and the server said so.
+	const made = "demo://resource/session/b.gz"
+	through.AwaitMessages("notifications/resources/list_changed", 1)
+	if uris := through.List("resources/list", "resources", "uri"); !slices.Contains(uris, made) {
+		t.Errorf("the resource %s is not listed: %v", made, uris)
+	}
 
 	// These are under way when the new version takes over: one that the client lets wait, one that takes its time.
 	asked := through.begin("tools/call", object{"name": "trigger-sampling-request", "arguments": object{"prompt": "hold"}})
