@@ -180,8 +180,8 @@ func TestProtocol_names_everything(t *testing.T) {
 		"time from the first to the last byte":  strings.Replace(rpc.FrameTimeout.String(), "s", " s", 1),
 		"nesting of one envelope":               fmt.Sprintf("%d levels", wire.MaxDepth),
 		"raw id":                                fmt.Sprintf("%d bytes", wire.MaxIDBytes),
-		"answers to your own requests":          fmt.Sprintf("%d bytes", rpc.DefaultBacklogBytes),
-		"frames for you that you do not read":   fmt.Sprintf("%d bytes", rpc.DefaultBacklogBytes),
+		"answers to your own requests":          fmt.Sprintf("%d bytes", rpc.PluginBacklogBytes),
+		"frames for you that you do not read":   fmt.Sprintf("%d bytes", rpc.PluginBacklogBytes),
 		"`limits.concurrency` + `limits.queue`": fmt.Sprintf("answer %d", wire.CodeBusy),
 		"`limits.response_bytes`":               fmt.Sprintf("answer %d", wire.CodeResponseTooLarge),
 	} {

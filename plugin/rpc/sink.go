@@ -11,6 +11,10 @@ import (
 // kernel's buffers take (200 KiB to 4 MiB for a Unix socket).
 const DefaultBacklogBytes = 4 << 20
 
+// PluginBacklogBytes is the bound for what a host holds for one plugin: 32 MiB. A client may write sixteen requests of
+// 1 MiB faster than a plugin reads them, and none of them is too many.
+const PluginBacklogBytes = 32 << 20
+
 const (
 	// flushAtBytes is how much is gathered before a write is made without waiting for Flush: 128 KiB. A Unix
 	// socket takes at least 200 KiB at once, and a peer that has something to read need not wait for the rest.

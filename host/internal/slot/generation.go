@@ -145,7 +145,7 @@ func (s *Slot) launch(ctx context.Context, build store.Build) (g *generation, st
 		told:     make(map[uint64]*told),
 		reverted: make(chan struct{}),
 	}
-	g.conn = rpc.NewConn(backend.Conn(), rpc.Options{Serve: g.serve, Idle: s.cfg.Observer.Idle})
+	g.conn = rpc.NewConn(backend.Conn(), rpc.Options{BacklogBytes: rpc.PluginBacklogBytes, Serve: g.serve, Idle: s.cfg.Observer.Idle})
 	s.mu.Lock()
 	s.live[g] = struct{}{}
 	closed := s.closed
