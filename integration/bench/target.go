@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/sox-host/sox-host/plugin/rpc"
 )
 
 // target is one way to get an answer.
@@ -173,7 +171,7 @@ func (f *fieldOfTargets) startHost(p *programs, hostPath string, hostEnv []strin
 		{name: "sox-adapted", note: "official Go SDK server through sdk/mcpserver", message: tool("adapted__say", "")},
 	} {
 		if strings.HasPrefix(t.name, "sox-sdk") || t.name == "sox-adapted" {
-			t.most = rpc.DefaultBacklogBytes // a plugin that reads more slowly than a client writes is busy beyond that
+			t.most = 4 << 20 // what takes seconds says nothing new
 		}
 		t.name, t.relay, t.others = t.name+suffix, host, others
 		f.add(t, c)
