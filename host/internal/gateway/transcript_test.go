@@ -111,6 +111,15 @@ var settings = map[string]struct {
 			"new 1.0.0": speaking("2026-07-28", demo(tool("rows", `,"outputSchema":{"type":"array"}`), tool("row", `,"outputSchema":{"type":"object"}`))),
 		},
 	},
+	"shift": {
+		cfg:   Config{Prefixed: true},
+		names: []string{"demo"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0": demo(tool("echo"), tool("ask")),
+			"demo 1.1.0": speaking("2026-07-28", demo(tool("echo"), tool("ask"))),
+			"demo 1.2.0": speaking("2025-11-25", demo(tool("echo"), tool("ask"))),
+		},
+	},
 	"pages": {
 		cfg:   Config{Prefixed: true, MaxOutputBytes: 500},
 		names: []string{"demo"},
