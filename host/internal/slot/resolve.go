@@ -29,6 +29,8 @@ func (u *upgrade) resolve(ctx context.Context) (err error) {
 			return u.fail(StepResolve, ExitNotFound, fmt.Errorf("%s has no previous build to roll back to", s.name))
 		}
 		err = u.lookup(u.state.Previous)
+	case u.req.Restart && u.state.Active.IsZero(): // it has never come up: a first start, now
+		err = u.chooseFile(ctx)
 	case u.req.Restart, u.req.Adopt:
 		if u.state.Active.IsZero() {
 			return u.fail(StepResolve, ExitNotFound, fmt.Errorf("%s has never been started: run sox-host upgrade %s", s.name, s.name))

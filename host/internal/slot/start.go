@@ -250,56 +250,67 @@ func (s *Slot) start() {
 		fmt.Errorf("not ready within %v", s.cfg.Settings.StartTimeout))
 	defer cancel()
 	began := time.Now()
-	build, err := s.buildToStart(ctx)
-	var g *generation
-	if err == nil {
-		g, _, err = s.bringUp(ctx, s.cfg.Home, build, func(*Session) bool { return false }, func(Step) {})
-	}
+	g, err := s.bringUpCommitted(ctx)
 	if err != nil {
 		s.startFailed(err)
 		return
 	}
-	s.log.Info("started", "version", build.Version.String(), "generation", g.num, "pid", g.backend.Pid(), "duration", time.Since(began).Round(time.Millisecond))
+	s.log.Info("started", "version", g.build.Version.String(), "generation", g.num, "pid", g.backend.Pid(), "duration", time.Since(began).Round(time.Millisecond))
 	s.promote(g)
 }
 
-// buildToStart returns the committed build. On the first start of a plugin it chooses the best file of the
-// folder, stages it and records the choice: a newer file waits for an upgrade from then on.
-func (s *Slot) buildToStart(ctx context.Context) (store.Build, error) {
+// bringUpCommitted brings up the committed build. On the first start of a plugin the best file of the folder is
+// chosen, and recorded once it has come up: from then on a newer file waits for an upgrade, while a first build
+// that cannot start may be repaired under the same name.
+func (s *Slot) bringUpCommitted(ctx context.Context) (*generation, error) {
+	for {
+		build, first, err := s.buildToStart(ctx)
+		if err != nil {
+			return nil, err
+		}
+		g, _, err := s.bringUp(ctx, s.cfg.Home, build, func(*Session) bool { return false }, func(Step) {})
+		if err != nil || !first {
+			return g, err
+		}
+		state, err := s.cfg.State.Update(ctx, s.name, func(p *store.PluginState) error {
+			if p.Active.IsZero() {
+				p.Active = build.Ref()
+				p.History = append(p.History, store.Event{Time: time.Now(), Action: "install", To: build.Ref()})
+			}
+			return nil
+		})
+		if err == nil && state.Active == build.Ref() {
+			return g, nil
+		}
+		g.stop(s.ladder())
+		if err != nil {
+			return nil, err
+		}
+		// Another host was faster, with other bytes: those are the ones to run.
+	}
+}
+
+// buildToStart returns the committed build or, when there is none yet, the best file of the folder, staged: the
+// first.
+func (s *Slot) buildToStart(ctx context.Context) (build store.Build, first bool, err error) {
 	state, err := s.cfg.State.Load(s.name)
 	if err != nil {
-		return store.Build{}, err
+		return store.Build{}, false, err
 	}
-	if !state.Active.IsZero() {
-		build, err := s.cfg.Home.Lookup(s.name, state.Active)
-		if !errors.Is(err, store.ErrNotStaged) {
-			return build, err
+	if state.Active.IsZero() {
+		file, err := s.choose(ctx, store.Choice{Pin: state.Pin, SkipUnready: true})
+		if err != nil {
+			return store.Build{}, false, err
 		}
+		build, err = s.cfg.Home.Stage(ctx, file)
+		return build, true, err
+	}
+	build, err = s.cfg.Home.Lookup(s.name, state.Active)
+	if errors.Is(err, store.ErrNotStaged) {
 		// The store was emptied: the same bytes may still lie in the folder.
-		return s.restage(ctx, state.Active)
+		build, err = s.restage(ctx, state.Active)
 	}
-	file, err := s.choose(ctx, store.Choice{Pin: state.Pin, SkipUnready: true})
-	if err != nil {
-		return store.Build{}, err
-	}
-	build, err := s.cfg.Home.Stage(ctx, file)
-	if err != nil {
-		return store.Build{}, err
-	}
-	state, err = s.cfg.State.Update(ctx, s.name, func(p *store.PluginState) error {
-		if p.Active.IsZero() {
-			p.Active = build.Ref()
-			p.History = append(p.History, store.Event{Time: time.Now(), Action: "install", To: build.Ref()})
-		}
-		return nil
-	})
-	if err != nil {
-		return store.Build{}, err
-	}
-	if state.Active != build.Ref() { // another host was faster
-		return s.cfg.Home.Lookup(s.name, state.Active)
-	}
-	return build, nil
+	return build, false, err
 }
 
 // choose picks a file of the plugins folder by the slot's constraint.

@@ -365,7 +365,7 @@ func (u *upgrade) prepare(ctx context.Context) error {
 	if err := u.handOver(startCtx); err != nil {
 		return err
 	}
-	if u.req.Restart || u.req.Adopt {
+	if u.req.Adopt || u.req.Restart && !u.state.Active.IsZero() {
 		return nil
 	}
 	u.step(StepCommit)
