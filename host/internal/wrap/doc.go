@@ -22,7 +22,7 @@
 // remembered (Eras). A modern session asks for it beforehand: server/discover in a process of its own, see
 // probe. A legacy session tries initialize first, since nearly every server has it, and asks only if that is
 // refused. Two bridges serve the rest: overLegacy and overModern. What a legacy server asks of a modern client
-// goes to the host, which puts it into the result of a call; see reverse.go.
+// goes to the host, which puts it into the result of a call, and the other way round; see reverse.go.
 //
 // # Deaths
 //

@@ -92,7 +92,6 @@ func TestOverModern_a_legacy_client_gets_legacy_answers(t *testing.T) {
 	}
 
 	for method, code := range map[string]wire.Code{
-		"prompts/get":         wire.CodeInternal, // input_required
 		"resources/read":      wire.CodeInternal, // another kind of result
 		"completion/complete": wire.CodeInternal, // -32021
 		"resources/subscribe": wire.CodeMethodNotFound,
@@ -103,20 +102,35 @@ func TestOverModern_a_legacy_client_gets_legacy_answers(t *testing.T) {
 	}
 }
 
-func TestOverModern_input_required_never_reaches_a_legacy_client(t *testing.T) {
+func TestOverModern_what_a_server_wants_to_know_is_the_hosts_to_ask(t *testing.T) {
+	saw := make(chan message, 4)
+	const question = `{"resultType":"input_required","inputRequests":{"k":{"method":"elicitation/create"}},"requestState":"s"}`
 	s := fakes(func(p *fake) int {
 		p.each(func(m message) {
-			if !modern(m, p.say) && m.Method == "tools/call" {
-				p.say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"input_required","requestState":"s"}}`, m.ID)
+			switch {
+			case modern(m, p.say):
+			case m.Method == "tools/call" && member(string(m.Params), "requestState") != "":
+				saw <- m
+				p.say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","content":[]}}`, m.ID)
+			case m.Method == "tools/call" || m.Method == "completion/complete":
+				p.say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, question)
 			}
 		})
 		return 0
 	})
 	r := newRig(t, Config{Start: s.start, Eras: &eraMemory{era: ModernOnly}})
 	r.greet(1)
-	got := r.must(1, "tools/call", "{}")
-	if member(got, "isError") != "true" || member(got, "resultType") != "" || member(got, "requestState") != "" {
+	if got := r.must(1, "tools/call", "{}"); got != question {
 		t.Error(got)
+	}
+	if got := r.must(1, "tools/call", `{"inputResponses":{"k":{"action":"accept"}},"requestState":"s"}`); got != `{"content":[]}` {
+		t.Error(got)
+	}
+	if m := <-saw; member(string(m.Params), "inputResponses") != `{"k":{"action":"accept"}}` || member(string(m.Params), "_meta>"+metaPrefix+"protocolVersion") != `"2026-07-28"` {
+		t.Errorf("the server saw %s", m.raw)
+	}
+	if e := r.refused(1, "completion/complete", "{}"); e.Code != wire.CodeInternal {
+		t.Error(e)
 	}
 	if s.count() != 1 {
 		t.Errorf("%d processes", s.count())

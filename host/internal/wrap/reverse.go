@@ -103,13 +103,13 @@ func (s *session) refuseServer(env *wire.Envelope, e *wire.Error) {
 // and has the answer when the client repeats that.
 func (o *overLegacy) ask(s *session, env *wire.Envelope) { s.question(env) }
 
-// inputRequired ends a call for which a modern server wants to know something of a legacy client. Such a result
-// must not reach the client, which would read it as an empty success.
-func (o *overModern) inputRequired(s *session, id uint64, c *call, _ []byte) {
-	const text = "The server needs more input from the user to do this, and cannot ask a client of this protocol revision for it. Nothing was done."
-	if c.method == "tools/call" {
-		s.reply(id, append(append([]byte(`{"content":[{"type":"text","text":`), wire.AppendQuote(nil, text)...), `}],"isError":true}`...))
-		return
+// inputRequired passes on that a modern server wants to know something of a legacy client: the host asks the client
+// and repeats the request with the answers. Only these three requests may be answered so.
+func (o *overModern) inputRequired(s *session, id uint64, c *call, result []byte) {
+	switch c.method {
+	case "tools/call", "prompts/get", "resources/read":
+		s.reply(id, result)
+	default:
+		s.fail(id, s.b.errorf(wire.CodeInternal, "", "the server asks for input where that cannot be given"))
 	}
-	s.fail(id, s.b.errorf(wire.CodeInternal, "", text))
 }
