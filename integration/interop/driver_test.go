@@ -93,7 +93,7 @@ func (c *goClient) connect(t *testing.T, p *rig.Place, command []string) string 
 			return &mcp.CreateMessageResult{Role: "assistant", Model: "none", Content: &mcp.TextContent{Text: "forty-two"}}, nil
 		},
 		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": "Ada"}}, nil
+			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": "Ada", "value": "Ada"}}, nil
 		},
 	})
 	sdk.AddRoots(&mcp.Root{Name: "one", URI: "file:///work/one"})
