@@ -32,6 +32,7 @@ type call struct {
 	answer  *buffer  // the result, where it had to be changed; nil = none
 	short   [16]byte // holds id, if it fits
 	token   []byte   // the client's progress token, raw; nil = none. Guarded by progressMu
+	caps    []byte   // what the client can do, where this modern request says it otherwise than the first did
 	level   int      // 1 + the index of the log level the request asked for; 0 = none
 
 	others []*part // to be asked next if this plugin does not know the resource

@@ -68,7 +68,7 @@ func (c *call) askClient(result []byte) bool {
 		return true
 	}
 	for _, r := range requests {
-		if refusal := cannotAsk(c.era, r.Method); refusal != nil {
+		if refusal := cannotAsk(c.era.up.Capabilities, r.Method); refusal != nil {
 			c.fail(fmt.Sprintf("Plugin %s needs something of the client that it cannot have: %s.", c.target.Name(), refusal.Message))
 			return true
 		}
@@ -257,6 +257,13 @@ func (s *Session) asker(e *era, from slot.Origin) *call {
 func (s *Session) suspend(e *era, from slot.Origin, method string, params []byte, reply slot.Replier) *wire.Error {
 	q := question{method: method, params: params, reply: reply, generation: from.Generation}
 	c := s.asker(e, from)
+	capabilities := []byte(e.up.Capabilities)
+	if c != nil && c.caps != nil {
+		capabilities = c.caps
+	}
+	if refusal := cannotAsk(capabilities, method); refusal != nil {
+		return refusal
+	}
 	s.mu.Lock()
 	if c == nil { // perhaps a suspended one wants to know more
 		defer s.mu.Unlock()

@@ -29,13 +29,13 @@ var clientMethods = map[string]string{
 	"elicitation/create":     "elicitation",
 }
 
-// cannotAsk says why a client of an era cannot be asked something; nil if it can.
-func cannotAsk(e *era, method string) *wire.Error {
+// cannotAsk says why a client with these capabilities cannot be asked something; nil if it can.
+func cannotAsk(capabilities []byte, method string) *wire.Error {
 	capability, known := clientMethods[method]
 	switch {
 	case !known:
 		return wire.Errorf(wire.CodeMethodNotFound, "a client has no method %q", clip(method))
-	case wire.IsNull(wire.Member(e.up.Capabilities, capability)):
+	case wire.IsNull(wire.Member(capabilities, capability)):
 		return wire.Errorf(wire.CodeMethodNotFound, "the client did not declare the capability %q", capability)
 	}
 	return nil
@@ -54,9 +54,11 @@ func (s *Session) PluginRequest(from slot.Origin, env *wire.Envelope, reply slot
 		refuse(wire.Errorf(wire.CodeMethodNotFound, "the client's protocol has no requests from servers"))
 		return
 	}
-	if refusal := cannotAsk(e, method); refusal != nil {
-		refuse(refusal)
-		return
+	if !e.up.Modern() { // a modern client says with each request what it can do
+		if refusal := cannotAsk(e.up.Capabilities, method); refusal != nil {
+			refuse(refusal)
+			return
+		}
 	}
 	if s.gw.tooLong(len(env.Params())) {
 		refuse(wire.Errorf(wire.CodeInvalidRequest, "the request is too long to be sent to the client"))

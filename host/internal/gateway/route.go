@@ -385,6 +385,9 @@ func (s *Session) send(e *era, target *slot.Slot, bridged bool, env *wire.Envelo
 	if len(c.others) > 0 {
 		c.origin = c.req.Params
 	}
+	if raw := env.MetaClientCapabilities(); raw != nil && e.up.Modern() && !bytes.Equal(raw, e.up.Capabilities) {
+		c.caps = clone(raw)
+	}
 	if bridged {
 		c.translate()
 	}
