@@ -341,7 +341,8 @@ func TestEverythingComesBackToWhereItWas(t *testing.T) {
 		}
 	}
 	var after map[string]int
-	p.Await(fmt.Sprintf("the host has what it had: %v", before), func() bool {
+	defer func() { t.Logf("at the beginning %v, at the end %v", before, after) }()
+	p.Await("the host has no more than it had", func() bool {
 		after = holdings(t, p, h)
 		for what, n := range after {
 			if n > before[what] {
