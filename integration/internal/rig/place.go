@@ -230,24 +230,24 @@ func (p *Place) expectNoProcesses(after string) {
 const exitBound = 20 * time.Second
 
 // Await waits until something outside of the client's sight is true, such as the content of a file.
-func (p *Place) Await(what string, true func() bool) {
+func (p *Place) Await(what string, holds func() bool) {
 	p.t.Helper()
-	if !p.await(what, true, Patience) {
+	if !p.await(what, holds, Patience) {
 		p.t.Fatalf("waited in vain: %s", what)
 	}
 }
 
-func (p *Place) await(_ string, true func() bool, bound time.Duration) bool {
+func (p *Place) await(_ string, holds func() bool, bound time.Duration) bool {
 	deadline := time.NewTimer(bound)
 	defer deadline.Stop()
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
-	for !true() {
+	for !holds() {
 		select {
 		case <-poll.C:
 		case <-deadline.C:
-			return true()
+			return holds()
 		}
 	}
-	return true()
+	return true // asked once more it may be over again
 }
