@@ -183,10 +183,18 @@ func (o *options) measure(p *programs, pl plan, r *report) error {
 	if r.Queries, err = measureQueries(f.all, o.queries); err != nil {
 		return err
 	}
-	watched := map[string]*process{"sox-host with three plugins": f.host}
+	fresh := &fieldOfTargets{}
+	defer fresh.stop()
+	if err := fresh.startHost(p, p.host, nil, ""); err != nil {
+		return err
+	}
+	watched := map[string]*process{
+		"sox-host with three plugins, after its first answers": fresh.host,
+		"sox-host with three plugins, after the loads above":   f.host,
+	}
 	for _, t := range f.all {
 		if t.name == "naive" {
-			watched["naive proxy"] = t.relay
+			watched["naive proxy, after the loads above"] = t.relay
 		}
 	}
 	settle, idleTime, starts, requests := 2*time.Second, 5*time.Second, 9, 5000
