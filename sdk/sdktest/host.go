@@ -231,18 +231,19 @@ func (h *Host) Shutdown() error {
 // Stop ends the context of ServeConn, as a signal would.
 func (h *Host) Stop() { h.cancel() }
 
-// Ended waits for ServeConn and returns its error.
+// Ended waits for ServeConn and for everything it wrote to be in Frames, and returns its error.
 func (h *Host) Ended() error {
 	h.t.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	select {
-	case <-h.ended:
-		return h.err
-	case <-timer.C:
-		h.t.Fatalf("the plugin did not end within %v", patience)
-		return nil
+	for _, end := range []<-chan struct{}{h.ended, h.read} {
+		select {
+		case <-end:
+		case <-timer.C:
+			h.t.Fatalf("the plugin did not end within %v", patience)
+		}
 	}
+	return h.err
 }
 
 // Session is one client's conversation with the plugin, opened by the host.
