@@ -244,7 +244,7 @@ func (r *round) call(rand *rand.Rand) {
 		sent = tool("big", history.Read, map[string]any{"bytes": rand.IntN(256 << 10)})
 	case x < 0.92:
 		sent = r.client.send("", nonce, history.Read, pingBound, "ping", nil)
-	case x < 0.95:
+	case x < 0.924, !r.calm && x < 0.95: // a client that lists all the time needs no notice of a change
 		r.list(pingBound + 8*time.Second)
 		return
 	default:
