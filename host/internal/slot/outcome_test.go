@@ -190,6 +190,19 @@ func TestCancel(t *testing.T) {
 			want(t, "runs", e.runs(r.key), 0)
 		})
 	})
+	t.Run("before_it_is_dispatched", func(t *testing.T) {
+		bubble(t, []string{"1.0.0"}, func(e *env) {
+			e.open(Settings{})
+			s := e.session()
+			e.up(s)
+			r := e.request(s, Once, "")
+			want(t, "open", e.cancel(r), true)
+			e.send(r)
+			synctest.Wait()
+			want(t, "runs", e.runs(r.key), 0)
+			want(t, "in flight", e.slot.Status().InFlight, 0)
+		})
+	})
 	t.Run("in_the_backlog", func(t *testing.T) {
 		bubble(t, []string{"1.0.0"}, func(e *env) {
 			e.open(Settings{})

@@ -166,6 +166,10 @@ func (s *Slot) Dispatch(r *Request) *rpc.Conn {
 		r.Deadline = time.Now().Add(s.cfg.Settings.CallTimeout)
 	}
 	s.mu.Lock()
+	if r.done.Load() { // cancelled by another goroutine before it got here
+		s.mu.Unlock()
+		return nil
+	}
 	s.counters.calls++
 	s.sessions[r.Session.ID] = r.Session
 	g := s.active
