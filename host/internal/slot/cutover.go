@@ -180,13 +180,7 @@ func (u *upgrade) afterCutover() error {
 	if err == nil {
 		u.done(StepProbation, "settled")
 	}
-	if u.oldDrains() {
-		s.mu.Lock()
-		u.old.stopping = true
-		if s.warm == u.old {
-			s.warm = nil
-		}
-		s.mu.Unlock()
+	if u.givesUpOld() {
 		u.step(StepStop)
 		u.old.stop(s.ladder())
 		u.done(StepStop, u.old.build.Version.String())
@@ -199,6 +193,21 @@ func (u *upgrade) oldDrains() bool {
 	u.s.mu.Lock()
 	defer u.s.mu.Unlock()
 	return u.old != nil && u.old.role == draining
+}
+
+// givesUpOld takes the old generation away from a rollback that may come, for it to be stopped. It reports false
+// when there is none, or it has taken over again.
+func (u *upgrade) givesUpOld() bool {
+	u.s.mu.Lock()
+	defer u.s.mu.Unlock()
+	if u.old == nil || u.old.role != draining {
+		return false
+	}
+	u.old.stopping = true
+	if u.s.warm == u.old {
+		u.s.warm = nil
+	}
+	return true
 }
 
 // crashed reports the end of the new generation, if it has ended unasked, once it is settled what follows.
