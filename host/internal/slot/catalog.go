@@ -15,10 +15,13 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// Bounds of one plugin's lists. The largest servers in use list a few hundred tools.
+// Bounds of one plugin's lists. The largest servers in use list a few hundred tools. What is beyond them is left out,
+// and Problems says so, which no upgrade passes.
 const (
 	maxListPages   = 1000
 	maxListEntries = 50_000
+	maxListBytes   = 64 << 20 // of all lists: 1,300 bytes for each of as many entries as there may be
+	maxProblems    = 100      // named; what a person reads to the end
 )
 
 // Catalog is what one build lists for one profile. It is immutable once made, and its JSON form is what the
@@ -34,6 +37,7 @@ type Catalog struct {
 
 	hashes [4]string // of each list, in the order of lists
 	build  string    // sha256 of the build that listed it
+	bytes  int       // of the entries read so far, while it is being fetched
 }
 
 // Entry is one element of a list: its identity (name, uri or uriTemplate) and its bytes.
@@ -88,6 +92,16 @@ func (c *Catalog) Hash(kind schema.Kind) string {
 		}
 	}
 	return ""
+}
+
+// problem notes why an entry was left out, as far as there is room.
+func (c *Catalog) problem(text string) {
+	switch n := len(c.Problems); {
+	case n < maxProblems:
+		c.Problems = append(c.Problems, text)
+	case n == maxProblems:
+		c.Problems = append(c.Problems, fmt.Sprintf("and more than the first %d", maxProblems))
+	}
 }
 
 // Entries returns one of the lists.
@@ -184,6 +198,7 @@ func (g *generation) fetchCatalog(ctx context.Context, s *Session, hello greetin
 func (g *generation) fetchList(ctx context.Context, s *Session, c *Catalog, method, member, key string, into *[]Entry) error {
 	var cursor json.RawMessage
 	seen := make(map[string]bool)
+	tooMany := false
 	for page := 0; ; page++ {
 		if page == maxListPages {
 			return fmt.Errorf("more than %d pages", maxListPages)
@@ -197,22 +212,27 @@ func (g *generation) fetchList(ctx context.Context, s *Session, c *Catalog, meth
 		}
 		items := wire.Member(result, member)
 		ok := wire.EachElement(items, func(raw []byte) bool {
-			if len(*into) == maxListEntries {
+			if c.bytes += len(raw); len(*into) == maxListEntries || c.bytes > maxListBytes {
+				tooMany = true
 				return false
 			}
 			entry, problem := newEntry(s, method, key, raw)
 			switch {
 			case problem != "":
-				c.Problems = append(c.Problems, problem)
+				c.problem(problem)
 			case seen[entry.Key]:
-				c.Problems = append(c.Problems, fmt.Sprintf("%s: %q is listed twice; the first one counts", method, entry.Key))
+				c.problem(fmt.Sprintf("%s: %q is listed twice; the first one counts", method, entry.Key))
 			default:
 				seen[entry.Key] = true
 				*into = append(*into, entry)
 			}
 			return true
 		})
-		if !ok {
+		switch {
+		case tooMany:
+			c.problem(fmt.Sprintf("%s: the list ends after %d entries: a plugin may list %d of a kind, with %d bytes in all", method, len(*into), maxListEntries, maxListBytes))
+			return nil
+		case !ok:
 			return fmt.Errorf("the answer has no array %q", member)
 		}
 		next := wire.Member(result, "nextCursor")

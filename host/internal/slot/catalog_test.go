@@ -350,3 +350,43 @@ func TestArriving(t *testing.T) {
 		want(t, "and is remembered to", e.slot.Fault(), "")
 	})
 }
+
+// A list beyond the bounds is cut, and its catalog says so.
+func TestListsAreBounded(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.set("1.0.0", func(p *script) {
+			for i := range maxListEntries + 1 {
+				p.resources = append(p.resources, fmt.Sprintf(`{"uri":"a:%d"}`, i))
+			}
+		})
+		e.open(Settings{})
+		s := e.session()
+		e.up(s)
+		c := e.slot.Catalog(s.Profile())
+		want(t, "resources", len(c.Resources), maxListEntries)
+		want(t, "tools", len(c.Tools), len(defaultTools))
+		if len(c.Problems) != 1 || !strings.Contains(c.Problems[0], "resources/list: the list ends after 50000 entries") {
+			t.Errorf("problems %q", c.Problems)
+		}
+	})
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.set("1.0.0", func(p *script) { p.endless = true })
+		e.open(Settings{})
+		s := e.session()
+		e.up(s)
+		c := e.slot.Catalog(s.Profile())
+		want(t, "resources", len(c.Resources), maxListBytes/(8<<20)-1)
+		want(t, "problems", len(c.Problems), 1)
+	})
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.set("1.0.0", func(p *script) {
+			for range 10 * maxProblems {
+				p.tools = append(p.tools, `{}`)
+			}
+		})
+		e.open(Settings{})
+		s := e.session()
+		e.up(s)
+		want(t, "problems", len(e.slot.Catalog(s.Profile()).Problems), maxProblems+1)
+	})
+}

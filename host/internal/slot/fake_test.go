@@ -20,6 +20,7 @@ type script struct {
 	says      string   // version in its ready frame; "" = the right one
 	tools     []string // raw entries; nil = defaultTools
 	resources []string
+	endless   bool // each page of its resources has one of 8 MiB, and there is always another page
 	noMCP     bool
 	methods   []string
 	noAck     bool
@@ -392,6 +393,11 @@ func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
 			p.die(cmpOr(s.exitCode, 3), "")
 		}
 	case "resources/list":
+		if s.endless {
+			at := len(wire.Member(env.Params(), "cursor"))
+			reply(fmt.Sprintf(`{"resources":[{"uri":"a:%d","text":%q}],"nextCursor":%q}`, at, strings.Repeat("x", 8<<20), strings.Repeat("c", at+1)))
+			return
+		}
 		reply(`{"resources":[` + strings.Join(s.resources, ",") + `]}`)
 	case "resources/templates/list":
 		reply(`{"resourceTemplates":[]}`)
