@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -134,7 +136,8 @@ func (s *Slot) learnLocked(g *generation, session *Session, hello greeting) {
 // learnAllLocked sees to it that the lists of every known profile are learnt from a generation that has just
 // become active.
 func (s *Slot) learnAllLocked(g *generation) {
-	for id, session := range s.sessions {
+	for _, id := range slices.Sorted(maps.Keys(s.sessions)) {
+		session := s.sessions[id]
 		if session.Revision == "" {
 			continue
 		}

@@ -393,16 +393,16 @@ func (s *Slot) dropRefused(g *generation) {
 	maps.DeleteFunc(g.opened, func(_ uint64, o *opening) bool { return o.err != nil })
 }
 
-// unopened returns a session that a candidate has not been told of, or nil.
-func (s *Slot) unopened(g *generation) *Session {
+// unopened returns the oldest session that a candidate has not been told of, or nil.
+func (s *Slot) unopened(g *generation) (oldest *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, session := range s.sessions {
-		if g.opened[id] == nil {
-			return session
+		if g.opened[id] == nil && (oldest == nil || id < oldest.ID) {
+			oldest = session
 		}
 	}
-	return nil
+	return oldest
 }
 
 // promote makes a fresh generation the active one when there is none, and learns its lists. The caller holds

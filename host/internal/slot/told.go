@@ -91,8 +91,8 @@ func (g *generation) tellLocked(session *Session, caps []byte) {
 // catchUpLocked brings every session of a generation that has just become active up to date. The caller
 // flushes.
 func (g *generation) catchUpLocked() {
-	for id, o := range g.opened {
-		session := g.slot.sessions[id]
+	for _, id := range slices.Sorted(maps.Keys(g.opened)) {
+		o, session := g.opened[id], g.slot.sessions[id]
 		switch {
 		case session == nil || !o.usable() || !g.serves(session):
 		case o.hello.listen != nil:
