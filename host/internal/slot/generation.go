@@ -165,7 +165,7 @@ func (s *Slot) launch(ctx context.Context, build store.Build) (g *generation, st
 	case <-ctx.Done():
 		err = fmt.Errorf("no ready frame: %w", context.Cause(ctx))
 	}
-	g.stop(process.DefaultLadder)
+	g.stop(s.ladder())
 	return nil, StepReady, &wire.HandshakeError{Plugin: s.name, Version: build.Version.String(), Stage: "ready", Err: err}
 }
 

@@ -112,7 +112,7 @@ type Report struct {
 // Status is the state of one slot.
 type Status struct {
 	Plugin       string             `json:"plugin"`
-	State        string             `json:"state"` // cold, starting, active, restarting, broken, stopped, removed
+	State        string             `json:"state"` // cold, starting, active, restarting, broken, stopped
 	Version      string             `json:"version,omitempty"`
 	SHA256       string             `json:"sha256,omitempty"`
 	Generation   uint64             `json:"generation,omitempty"`

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/host/internal/store"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -368,7 +367,7 @@ func (s *Slot) bringUp(ctx context.Context, home *store.Home, build store.Build,
 		var refusal *wire.Error
 		if err != nil && (!errors.As(err, &refusal) || must(session)) {
 			err = g.explain(err) // before it is stopped: that would be the reason
-			g.stop(process.DefaultLadder)
+			g.stop(s.ladder())
 			return nil, StepOpen, err
 		}
 		if err != nil {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/host/internal/store"
 )
 
@@ -278,7 +277,7 @@ func (u *upgrade) rehearse(ctx context.Context, exclusive bool) error {
 	if !exclusive {
 		err := u.prepare(ctx)
 		if u.new != nil {
-			u.new.stop(process.DefaultLadder)
+			u.new.stop(u.s.ladder())
 			u.new = nil
 		}
 		if err != nil {
@@ -318,7 +317,7 @@ func (u *upgrade) vacate(ctx context.Context) error {
 	u.old.stopping = true
 	s.mu.Unlock()
 	u.step(StepStop)
-	u.old.stop(process.DefaultLadder)
+	u.old.stop(s.ladder())
 	u.done(StepStop, u.old.build.Version.String())
 	return nil
 }
@@ -332,7 +331,7 @@ func (u *upgrade) prepare(ctx context.Context) error {
 	defer cancel()
 	g, step, err := s.bringUp(startCtx, u.home, u.build, u.served, u.step)
 	if err != nil {
-		if u.old != nil && !s.cfg.Settings.Exclusive {
+		if u.old != nil && !s.cfg.Settings.Exclusive && step != StepStart { // it ran beside the old one
 			err = fmt.Errorf("%w. If only one instance of %s may run at a time, set \"exclusive\": true in %s.json", err, s.name, s.name)
 		}
 		return u.fail(step, ExitFailed, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,6 +96,8 @@ func TestFailedUpgradeIsInvisible(t *testing.T) {
 				if report.Error == "" {
 					t.Error("no reason")
 				}
+				advises := strings.Contains(report.Error, `set "exclusive"`)
+				want(t, "advice in "+report.Error, advises, report.FailedStep == StepReady || report.FailedStep == StepOpen)
 				if after := e.load(); fmt.Sprint(after) != fmt.Sprint(before) {
 					t.Errorf("state changed: %v, was %v", after, before)
 				}
