@@ -169,6 +169,9 @@ next:
 		sum.Write([]byte(arg))
 		sum.Write([]byte{0})
 	}
+	if l.host.cfg.ReadOnly || settings.ReadOnly { // the plugin is told, and may list less
+		sum.Write([]byte("read-only"))
+	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
 

@@ -49,6 +49,7 @@ type Gateway struct {
 	mu       sync.Mutex
 	slots    []*slot.Slot // in order
 	settings map[string]*PluginSettings
+	locked   atomic.Bool // some read-only lock is set: the host's, or a plugin's
 	shared   map[slot.Profile]*sharedView
 }
 
@@ -71,6 +72,7 @@ func New(cfg Config) *Gateway {
 	}
 	g.info = append(append([]byte(`{"name":"sox-host","version":`), wire.AppendQuote(nil, cfg.Version)...), '}')
 	_, _ = rand.Read(g.key[:]) // never fails
+	g.locked.Store(cfg.ReadOnly)
 	g.sessions.Store(&[]*Session{})
 	return g
 }
@@ -99,10 +101,31 @@ func (g *Gateway) Configure(plugin string, settings PluginSettings) {
 	if !same {
 		g.settings[plugin] = &settings
 	}
+	locked := g.cfg.ReadOnly
+	for _, s := range g.settings {
+		locked = locked || s.ReadOnly
+	}
+	g.locked.Store(locked)
 	g.mu.Unlock()
 	if !same {
 		g.refresh()
 	}
+}
+
+// refusesMethods reports whether a read-only lock keeps a plugin's plain methods from being called. Nothing says
+// which of them are reads, so they pass only where the plugin itself said that it refuses writes.
+func (g *Gateway) refusesMethods(sl *slot.Slot) bool {
+	if !g.locked.Load() {
+		return false
+	}
+	g.mu.Lock()
+	settings := g.settings[sl.Name()]
+	g.mu.Unlock()
+	if !g.cfg.ReadOnly && (settings == nil || !settings.ReadOnly) {
+		return false
+	}
+	facts := sl.Facts()
+	return facts == nil || !facts.ReadOnly
 }
 
 // Slots returns the slots in order. The slice must not be changed.

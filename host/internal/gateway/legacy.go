@@ -185,6 +185,10 @@ func (s *Session) plainNotification(method string, env *wire.Envelope) {
 
 // deliver dispatches a notification.
 func (s *Session) deliver(owner *slot.Slot, env *wire.Envelope) {
+	if s.gw.refusesMethods(owner) {
+		s.log.Warn("dropped a notification: a read-only lock is set", "plugin", owner.Name())
+		return
+	}
 	n := &note{}
 	n.req = slot.Request{Owner: n, Session: s.plain.up, Notification: true, Method: clone(env.RawMethod())}
 	if env.Params() != nil {

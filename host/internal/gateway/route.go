@@ -24,7 +24,7 @@ func (s *Session) request(env *wire.Envelope) {
 		return
 	}
 	if target := s.plainRoute(env); target != nil {
-		s.send(s.plain, target, false, env, routed{})
+		s.sendPlain(target, env)
 		return
 	}
 	method := methodName(env.Method())
@@ -87,14 +87,14 @@ func (s *Session) plainRequest(method string, env *wire.Envelope) {
 		if len(s.routes) < maxRoutes && len(method) <= maxMatchedURI {
 			s.routes[method] = target // of routesAt, or of what came since: then it is looked up once more
 		}
-		s.send(s.plain, target, false, env, routed{})
+		s.sendPlain(target, env)
 		return
 	}
 	s.whenKnown(env, false, func(env *wire.Envelope, final bool) func() {
 		target, arriving := s.methodOwner(method)
 		switch {
 		case target != nil:
-			return func() { s.send(s.plain, target, false, env, routed{}) }
+			return func() { s.sendPlain(target, env) }
 		case arriving && !final:
 			return nil
 		case arriving:
@@ -104,6 +104,15 @@ func (s *Session) plainRequest(method string, env *wire.Envelope) {
 			s.writeError(env.ID(), wire.NewError(wire.CodeMethodNotFound, fmt.Sprintf("no plugin serves the method %q", clip(method)), wire.ErrorData{Detail: s.methods()}))
 		}
 	})
+}
+
+// sendPlain sends a plain request to its plugin, unless a read-only lock refuses it.
+func (s *Session) sendPlain(target *slot.Slot, env *wire.Envelope) {
+	if s.gw.refusesMethods(target) {
+		s.writeError(env.ID(), wire.NewError(wire.CodeReadOnly, fmt.Sprintf("a read-only lock is set and plugin %s does not say that it keeps it: its methods are refused", target.Name()), wire.ErrorData{Plugin: target.Name(), Version: target.Version()}))
+		return
+	}
+	s.send(s.plain, target, false, env, routed{})
 }
 
 // stillStarting answers a request for something that no plugin has said to have, while some have not spoken.

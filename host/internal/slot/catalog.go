@@ -53,6 +53,8 @@ type Entry struct {
 type Facts struct {
 	MCP     []string `json:"mcp,omitempty"`
 	Methods []string `json:"methods,omitempty"`
+	// ReadOnly says that the plugin was started under a read-only lock and refuses writes by itself.
+	ReadOnly bool `json:"read_only,omitempty"`
 }
 
 // lists are the four lists of MCP: method, member of the result, identity of an entry, capability.

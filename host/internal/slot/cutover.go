@@ -84,7 +84,7 @@ func (u *upgrade) cutover() error {
 	s.warmCatalogs, s.warmFacts, s.warmBuild = s.catalogs, s.facts, u.oldRef
 	g.role, g.since = active, time.Now()
 	s.active, s.build, s.startFault = g, g.build, ""
-	s.facts = &Facts{MCP: g.ready.MCP, Methods: g.ready.Methods}
+	s.facts = &Facts{MCP: g.ready.MCP, Methods: g.ready.Methods, ReadOnly: g.ready.ReadOnly}
 	// A profile that came during the upgrade is shown the old lists until the new generation has listed for
 	// it: a list must not become empty on the way.
 	s.catalogs = maps.Clone(s.catalogs)

@@ -407,7 +407,7 @@ func (s *Slot) unopened(g *generation) (oldest *Session) {
 // promote makes a fresh generation the active one when there is none, and learns its lists. The caller holds
 // op.
 func (s *Slot) promote(g *generation) {
-	facts := &Facts{MCP: g.ready.MCP, Methods: g.ready.Methods}
+	facts := &Facts{MCP: g.ready.MCP, Methods: g.ready.Methods, ReadOnly: g.ready.ReadOnly}
 	s.mu.Lock()
 	if s.closed {
 		s.starting = false
