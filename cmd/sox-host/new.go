@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -90,7 +91,7 @@ func runNew(ctx context.Context, c *call, o newOptions) error {
 	if err != nil {
 		return err
 	}
-	source, err := findSDK(dir, o.replace)
+	source, err := findSDK(name, dir, o.replace)
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func runNew(ctx context.Context, c *call, o newOptions) error {
 	}
 	if !o.noTidy {
 		if err := tidy(ctx, c, dir); err != nil {
-			return fmt.Errorf("the files are in %s, but not yet all that they need: %w", dir, err)
+			return fmt.Errorf("%w\nThe files are in %s. When that is mended, run the same sox-host new again, or go mod tidy there", err, dir)
 		}
 	}
 	if shown := cmp.Or(o.dir, name); shown != "." {
@@ -131,7 +132,7 @@ type sdkSource struct {
 }
 
 // findSDK looks for a checkout around dir, unless one is named. Without any it is the release that this program is.
-func findSDK(dir, named string) (sdkSource, error) {
+func findSDK(name, dir, named string) (sdkSource, error) {
 	if named != "" {
 		folder, err := filepath.Abs(named)
 		if err != nil {
@@ -151,15 +152,25 @@ func findSDK(dir, named string) (sdkSource, error) {
 			break
 		}
 	}
-	if v := strings.TrimPrefix(readVersion().Version, "v"); releaseVersion.MatchString(v) {
-		return sdkSource{version: "v" + v}, nil
+	if built := readVersion(); built.fetchable() {
+		return sdkSource{version: "v" + strings.TrimPrefix(built.Version, "v")}, nil
 	}
-	return sdkSource{}, &exitError{host.ExitRefused, fmt.Errorf("this sox-host (%s) is no release, so it does not know which sdk to name: pass --replace with the folder of a checkout", readVersion().Version)}
+	return sdkSource{}, &exitError{host.ExitRefused, fmt.Errorf("this sox-host (%s) is no release, so there is no sdk to fetch, and nothing was written; with a checkout of sox-host it is: sox-host new %s --replace /path/to/sox-host", readVersion().Version, name)}
 }
 
 // releaseVersion is a version of the module that the go command can fetch. One that was built from changed files has
 // build metadata, and cannot be fetched.
 var releaseVersion = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
+
+// commitVersion is what the go command calls a commit without a tag.
+var commitVersion = regexp.MustCompile(`[.-]\d{14}-[0-9a-f]{12}$`)
+
+// fetchable says whether the go command can be expected to find this version. A commit that was built in a checkout
+// may be known to nobody else.
+func (v versionInfo) fetchable() bool {
+	return releaseVersion.MatchString(strings.TrimPrefix(v.Version, "v")) &&
+		(v.Revision == "" || !commitVersion.MatchString(v.Version))
+}
 
 var moduleLine = regexp.MustCompile(`(?m)^module\s+"?` + regexp.QuoteMeta(soxModule) + `"?\s*$`)
 
@@ -171,15 +182,24 @@ func isCheckout(folder string) bool {
 // moduleFile is one file to write.
 type moduleFile struct{ name, text string }
 
-// writeModule writes files into a folder that is new or empty, and returns their names.
+// writeModule writes files into a folder that is new, empty, or holds only files of an attempt before that nobody has
+// changed, and returns their names.
 func writeModule(dir string, files []moduleFile) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
-	case len(entries) > 0:
-		return nil, &exitError{host.ExitRefused, fmt.Errorf("%s is not empty (it has %s): nothing is overwritten, choose another --dir", dir, entries[0].Name())}
+	}
+	for _, entry := range entries {
+		if !isLeft(dir, entry.Name(), files) {
+			return nil, &exitError{host.ExitRefused, fmt.Errorf("%s is not empty (it has %s): nothing is overwritten, choose another --dir", dir, entry.Name())}
+		}
+	}
+	for _, entry := range entries {
+		if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil {
+			return nil, err
+		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -199,6 +219,23 @@ func writeModule(dir string, files []moduleFile) ([]string, error) {
 	return names, nil
 }
 
+// isLeft says whether an entry is one of files, as an attempt before wrote it. That may have named another sdk.
+func isLeft(dir, entry string, files []moduleFile) bool {
+	i := slices.IndexFunc(files, func(f moduleFile) bool { return f.name == entry })
+	if i < 0 {
+		return false
+	}
+	info, err := os.Lstat(filepath.Join(dir, entry))
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, entry))
+	return err == nil && sdkLines.ReplaceAllString(string(raw), "") == sdkLines.ReplaceAllString(files[i].text, "")
+}
+
+// sdkLines are the lines of a new go.mod that say where the sdk comes from.
+var sdkLines = regexp.MustCompile(`(?m)^(require|replace) ` + regexp.QuoteMeta(soxModule) + ` .*\n|^\n`)
+
 // tidy lets the go command complete go.mod and write go.sum. It fetches modules that are not in its cache.
 func tidy(ctx context.Context, c *call, dir string) error {
 	cmd := exec.CommandContext(ctx, "go", "mod", "tidy")
@@ -208,10 +245,10 @@ func tidy(ctx context.Context, c *call, dir string) error {
 	cmd.Stdout, cmd.Stderr = &output, &output
 	switch err := cmd.Run(); {
 	case errors.Is(err, exec.ErrNotFound):
-		return errors.New("there is no go command on PATH: install Go and run go mod tidy there")
+		return errors.New("go mod tidy: there is no go command on PATH: install Go")
 	case err != nil:
 		fmt.Fprintf(c.stderr, "%s\n", strings.TrimSpace(output.String()))
-		return fmt.Errorf("go mod tidy: %w: run it there again when that is mended", err)
+		return fmt.Errorf("go mod tidy: %w", err)
 	}
 	return nil
 }
