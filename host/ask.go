@@ -54,11 +54,13 @@ type AskOptions struct {
 // Answer is what came back. Result and Error are the members of the response, as raw JSON; for a list, Tools is set
 // instead.
 type Answer struct {
-	PID      int               `json:"pid,omitempty"` // of the running host that answered; 0 = a host of our own
-	Tools    []json.RawMessage `json:"tools,omitempty"`
-	Result   json.RawMessage   `json:"result,omitempty"`
-	Error    json.RawMessage   `json:"error,omitempty"`
-	Problems []string          `json:"problems,omitempty"` // why plugins that were asked have nothing to show
+	PID    int               `json:"pid,omitempty"` // of the running host that answered; 0 = a host of our own
+	Tools  []json.RawMessage `json:"tools,omitempty"`
+	Result json.RawMessage   `json:"result,omitempty"`
+	Error  json.RawMessage   `json:"error,omitempty"`
+	// Problems say why plugins that were asked have nothing to show. With nothing else in the answer to a call, the
+	// plugin could not be started.
+	Problems []string `json:"problems,omitempty"`
 	// NotFound says that there is no such tool, and which there are; then nothing was called.
 	NotFound string `json:"not_found,omitempty"`
 }
@@ -183,6 +185,12 @@ func (h *Host) ask(ctx context.Context, o AskOptions, prefixed bool) (Answer, *w
 	if failed := s.open(ctx); failed != nil {
 		return Answer{}, failed
 	}
+	// Clients do not wait for a plugin whose last start failed. Who asks here may have just mended it.
+	for _, broken := range h.gw.Slots() {
+		if o.Plugin == "" || broken.Name() == o.Plugin {
+			broken.Retry()
+		}
+	}
 	if o.Method != "" {
 		return s.request(ctx, o.Method, o.Params)
 	}
@@ -208,6 +216,9 @@ func (h *Host) ask(ctx context.Context, o AskOptions, prefixed bool) (Answer, *w
 		name = long
 	}
 	if !slices.Contains(names, name) {
+		if len(names) == 0 && len(answer.Problems) > 0 {
+			return answer, nil // it could not be started
+		}
 		answer.NotFound = fmt.Sprintf("%s has no tool %q; it has %s", o.Plugin, o.Tool, cmp.Or(strings.Join(names, ", "), "none"))
 		return answer, nil
 	}

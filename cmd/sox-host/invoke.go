@@ -109,10 +109,10 @@ func runCall(ctx context.Context, c *call, o host.AskOptions) error {
 		return err
 	}
 	if answer.NotFound != "" {
-		for _, problem := range answer.Problems {
-			answer.NotFound += "; " + problem
-		}
 		return &exitError{host.ExitNotFound, fmt.Errorf("%s", oneLine(answer.NotFound))}
+	}
+	if answer.Result == nil && answer.Error == nil && len(answer.Problems) > 0 {
+		return fmt.Errorf("%s could not be started: %s", o.Plugin, oneLine(strings.TrimPrefix(strings.Join(answer.Problems, "; "), o.Plugin+": ")))
 	}
 	result := callResult{Host: answer.PID, Result: answer.Result, Error: answer.Error}
 	var failed wire.Error

@@ -211,18 +211,31 @@ func (s *Slot) cancelRestartLocked() {
 	}
 }
 
-// Retry starts a plugin that is broken at once, because its files changed.
+// Retry starts a plugin that is broken at once, because its files changed or because somebody asks for it by name.
+// Lists wait for it again.
 func (s *Slot) Retry() {
+	if s.retry() {
+		s.cfg.Observer.Changed(s)
+	}
+}
+
+// retry reports whether a fault that was known is now being tried again.
+func (s *Slot) retry() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.startFault == "" && s.restart == nil {
-		return
+		return false
 	}
 	s.cancelRestartLocked()
 	s.breaker.Success()
 	if s.active == nil && (len(s.sessions) > 0 || len(s.queue) > 0) {
 		s.startLocked()
 	}
+	if !s.starting || s.startFault == "" {
+		return false
+	}
+	s.startFault = ""
+	return true
 }
 
 // start brings up the build that the state names, or chooses the first one.
