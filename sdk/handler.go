@@ -114,8 +114,8 @@ func (p *Plugin) addMethod(h *handler) {
 		panic(fmt.Sprintf("sdk: method %q is registered twice", h.name))
 	}
 	// The host will read it in the ready frame, and refuse the plugin over a reserved name: better now.
-	range1 := wire.ProtocolRange{Min: wire.Protocol, Max: wire.Protocol}
-	if err := (wire.Ready{Protocol: range1, Name: p.name, Version: p.version, Methods: []string{h.name}}).Check(p.name, p.version); err != nil {
+	protocols := wire.ProtocolRange{Min: wire.Protocol, Max: wire.Protocol}
+	if err := (wire.Ready{Protocol: protocols, Name: p.name, Version: p.version, Methods: []string{h.name}}).Check(p.name, p.version); err != nil {
 		panic(fmt.Sprintf("sdk: method %q: %v", h.name, err))
 	}
 	p.methods[h.name] = h

@@ -192,7 +192,7 @@ func (p *Plugin) ServeConn(ctx context.Context, rw io.ReadWriteCloser) error {
 
 // ServeLines serves one client as an ordinary MCP server and plain JSON-RPC, one object per line: what Serve does with stdin and stdout when the
 // plugin was started by hand. It returns when in has ended and what was open is answered, when ctx ends, or when out breaks. A Read of in that
-// blocks is left behind. A bad line is answered if it shows an id, and ends nothing. Arrays of messages, which only MCP 2025-03-26 knows, are ignored.
+// blocks is left behind. A bad line is answered if it shows an id, and ends nothing. Arrays of envelopes, which only MCP 2025-03-26 knows, are ignored.
 func (p *Plugin) ServeLines(ctx context.Context, in io.Reader, out io.Writer) error {
 	return newServer(p).serveLines(ctx, in, out)
 }

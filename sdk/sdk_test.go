@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -314,7 +315,7 @@ func TestPanicIsLoggedWithItsStack(t *testing.T) {
 func TestGoexitInAHandlerIsAnsweredToo(t *testing.T) {
 	p := sdk.New("echo", "1.0.0")
 	p.SetLogOutput(testLog{t})
-	sdk.Method(p, "leave", func(context.Context, empty) (empty, error) { goexit(); return empty{}, nil })
+	sdk.Method(p, "leave", func(context.Context, empty) (empty, error) { runtime.Goexit(); return empty{}, nil })
 	_, err := sdktest.Start(t, p).Root().Call("leave", empty{})
 	wantCode(t, err, wire.CodeInternal, wire.ExecutedUnknown)
 }

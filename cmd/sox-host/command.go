@@ -206,7 +206,7 @@ func printFlags(w io.Writer, fs *pflag.FlagSet) {
 	t.print()
 }
 
-// exitMeaning is DESIGN's table of exit codes, for help.
+// exitMeaning says in help what the exit codes mean.
 var exitMeaning = map[host.Exit]string{
 	host.ExitDone:     "done, or nothing to do",
 	host.ExitFailed:   "the operation failed; what served before still serves",

@@ -20,8 +20,8 @@ const (
 	// socket takes at least 200 KiB at once, and a peer that has something to read need not wait for the rest.
 	flushAtBytes = 128 << 10
 	// keepSinkBytes is the largest buffer that an idle Sink keeps whatever it was used for, and
-	// keepLargeBytes the largest that it keeps after a write that needed it: a stream of messages of 1 MiB
-	// reuses two buffers, and a single one is forgotten with the next small message.
+	// keepLargeBytes the largest that it keeps after a write that needed it: a stream of envelopes of 1 MiB
+	// reuses two buffers, and a single one is forgotten with the next small envelope.
 	keepSinkBytes  = 256 << 10
 	keepLargeBytes = 2 << 20
 )
@@ -29,7 +29,7 @@ const (
 // ErrBacklog reports that the peer does not read and the Sink's bound is reached. Nothing was appended.
 var ErrBacklog = errors.New("the peer does not read: its backlog is full")
 
-// Sink gathers writes to one stream so that many small messages leave in one system call. Append only
+// Sink gathers writes to one stream so that many small envelopes leave in one system call. Append only
 // copies; Flush writes as much as the stream takes at once from the calling goroutine and, only when the
 // stream would block, leaves the rest to a goroutine that ends when the backlog is empty. So a reader that
 // answers from its own goroutine never blocks on another peer, and the usual request makes no goroutine
@@ -59,7 +59,7 @@ type Sink struct {
 type tryWriter func(p []byte) (n int, err error)
 
 // NewSink returns a sink over w with at most limit bytes of backlog (0 means DefaultBacklogBytes). A single
-// message may exceed the limit when nothing else waits.
+// envelope may exceed the limit when nothing else waits.
 func NewSink(w io.Writer, limit int) *Sink {
 	if limit <= 0 {
 		limit = DefaultBacklogBytes
@@ -69,7 +69,7 @@ func NewSink(w io.Writer, limit int) *Sink {
 	return s
 }
 
-// Append lets build append one message to the backlog and returns the number of bytes ever appended with
+// Append lets build append one envelope to the backlog and returns the number of bytes ever appended with
 // it. build runs under the sink's lock, perhaps twice: it must only append. ErrBacklog means full; any error
 // of build is returned and takes its bytes back. A large backlog is flushed.
 func (s *Sink) Append(build func(dst []byte) ([]byte, error)) (end uint64, err error) {

@@ -4,7 +4,7 @@ package wire
 // returns the place behind it, or a fault and the place of the fault. Nothing here allocates.
 
 // MaxDepth bounds the nesting of one envelope, its own braces included: 1,000 levels, the limit of the
-// official Go SDK's reader. MCP messages stay under 20.
+// official Go SDK's reader. MCP envelopes stay under 20.
 const MaxDepth = 1000
 
 // fault is a reason why bytes are not an envelope. shape separates valid JSON of the wrong shape.
