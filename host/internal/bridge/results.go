@@ -133,9 +133,3 @@ func CodeOf(errObj []byte) (code wire.Code, ok bool) {
 	n, err := strconv.ParseInt(string(wire.Member(errObj, "code")), 10, 32)
 	return wire.Code(n), err == nil
 }
-
-// ToolFailure is the result of a tools/call that failed, with a text for the model.
-func ToolFailure(text string) []byte {
-	out := append([]byte(`{"content":[{"type":"text","text":`), wire.AppendQuote(nil, text)...)
-	return append(out, `}],"isError":true}`...)
-}

@@ -2,8 +2,8 @@ package wrap
 
 import (
 	"bytes"
-	"strings"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
@@ -34,7 +34,7 @@ func (o *overLegacy) request(s *session, id uint64, env *wire.Envelope) {
 	case method == "subscriptions/listen":
 		o.listen(s, id, env.Params())
 	default:
-		s.forward(id, env.RawMethod(), withoutClaim(env.Params()), &call{method: method})
+		s.forward(id, env.RawMethod(), bridge.Unclaim(env.Params()), &call{method: method})
 	}
 }
 
@@ -103,32 +103,6 @@ func (o *overLegacy) named(meta []byte) []byte {
 	return m.end()
 }
 
-// withoutClaim returns params without what only the modern era has: the io.modelcontextprotocol/ members of
-// _meta, and the answers to an input_required.
-func withoutClaim(params []byte) []byte {
-	if len(params) == 0 || params[0] != '{' {
-		return params
-	}
-	return copyObject(params, func(name string, value []byte) []byte {
-		switch name {
-		case "inputResponses", "requestState":
-			return nil
-		case "_meta":
-			meta := copyObject(value, func(name string, value []byte) []byte {
-				if strings.HasPrefix(name, metaPrefix) {
-					return nil
-				}
-				return value
-			})
-			if meta.empty() {
-				return nil
-			}
-			return meta.end()
-		}
-		return value
-	}).end()
-}
-
 // notify passes on what a legacy server knows. Cancels arrive here too.
 func (o *overLegacy) notify(s *session, env *wire.Envelope) {
 	if string(env.Method()) == "notifications/cancelled" {
@@ -137,7 +111,7 @@ func (o *overLegacy) notify(s *session, env *wire.Envelope) {
 		}
 	}
 	if o.greeting && o.refusal == nil {
-		s.note(env.RawMethod(), withoutClaim(env.Params()))
+		s.note(env.RawMethod(), bridge.Unclaim(env.Params()))
 	}
 }
 
