@@ -1,6 +1,7 @@
 package slot
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,6 +98,10 @@ func (s *Slot) unknownLocked(r *Request, g *generation, why string) failure {
 	version := g.build.Version.String()
 	if why == "" {
 		why = g.exit.String()
+		var violation *rpc.ViolationError
+		if errors.As(g.fault, &violation) { // then the exit only follows from it
+			why = violation.Error()
+		}
 		if n := len(g.tail); n > 0 {
 			why += "; last output: " + g.tail[n-1]
 		}

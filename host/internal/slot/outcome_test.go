@@ -250,3 +250,19 @@ func TestLateAnswer(t *testing.T) {
 		want(t, "late", e.slot.Status().Counters["late"], 1)
 	})
 }
+
+// Whoever loses a request because the plugin broke the protocol is told that, and not only how it then ended.
+func TestViolationIsTheReason(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		s := e.session()
+		p := e.up(s)
+		r := e.call(s, Once, "hold")
+		synctest.Wait()
+		_, _ = p.own.Write([]byte{0, 0, 0, 0}) // an empty frame
+		want(t, "outcome", r.by(), "-32003 unknown")
+		if !strings.Contains(r.err.Message, "protocol violation") {
+			t.Errorf("message %q", r.err.Message)
+		}
+	})
+}
