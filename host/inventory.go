@@ -1,7 +1,9 @@
 package host
 
 import (
+	"context"
 	"slices"
+	"time"
 
 	"github.com/sox-host/sox-host/host/internal/store"
 )
@@ -48,7 +50,11 @@ func Folders(home, pluginsDir string) (string, string, error) {
 // its plugin and no error.
 func List(home, pluginsDir string) (Inventory, error) {
 	inventory := Inventory{Home: home, PluginsDir: pluginsDir, Plugins: []PluginInfo{}, Others: []PluginFile{}}
-	state, err := openState(home, pluginsDir)
+	h, err := store.OpenHome(home)
+	if err != nil {
+		return inventory, err
+	}
+	state, err := h.State(pluginsDir)
 	if err != nil {
 		return inventory, err
 	}
@@ -70,20 +76,12 @@ func List(home, pluginsDir string) (Inventory, error) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		inventory.Plugins = append(inventory.Plugins, describePlugin(state, pluginsDir, name, byName[name]))
+		inventory.Plugins = append(inventory.Plugins, describePlugin(h, state, pluginsDir, name, byName[name]))
 	}
 	return inventory, nil
 }
 
-func openState(home, pluginsDir string) (*store.State, error) {
-	h, err := store.OpenHome(home)
-	if err != nil {
-		return nil, err
-	}
-	return h.State(pluginsDir)
-}
-
-func describePlugin(state *store.State, pluginsDir, name string, files []PluginFile) PluginInfo {
+func describePlugin(h *store.Home, state *store.State, pluginsDir, name string, files []PluginFile) PluginInfo {
 	slices.SortStableFunc(files, func(a, b PluginFile) int { return b.Version.Compare(a.Version) })
 	info := PluginInfo{Plugin: name, Files: files}
 	s, err := state.Load(name)
@@ -91,9 +89,6 @@ func describePlugin(state *store.State, pluginsDir, name string, files []PluginF
 		info.Problems = append(info.Problems, err.Error())
 	}
 	info.Generation, info.Active, info.Previous, info.Pin, info.History = s.Generation, s.Active, s.Previous, s.Pin, s.History
-	if s.LastStartFailed {
-		info.Problems = append(info.Problems, "last start: "+s.LastStartError)
-	}
 	settings, err := store.LoadSettings(pluginsDir, name)
 	if err != nil {
 		info.Problems = append(info.Problems, err.Error())
@@ -102,7 +97,15 @@ func describePlugin(state *store.State, pluginsDir, name string, files []PluginF
 	if !settings.Constraint.IsZero() {
 		choice.Constraint = &settings.Constraint
 	}
-	switch f, err := store.Choose(files, choice); {
+	chosen, err := store.Choose(files, choice)
+	if s.LastStartFailed && !repaired(h, s, chosen) {
+		last := "last start"
+		if !s.LastStartTime.IsZero() {
+			last += " at " + s.LastStartTime.Local().Format(time.DateTime)
+		}
+		info.Problems = append(info.Problems, last+": "+s.LastStartError)
+	}
+	switch f := chosen; {
 	case err == nil && f.Version != s.Active.Version:
 		info.Available = f.Version.String()
 	case err != nil && hasReady(files):
@@ -110,6 +113,19 @@ func describePlugin(state *store.State, pluginsDir, name string, files []PluginF
 		info.Problems = append(info.Problems, err.Error())
 	}
 	return info
+}
+
+// repaired says whether the file that would be started is another one than that which failed last. A committed build
+// is not chosen anew; an old record does not say which file it was.
+func repaired(h *store.Home, s store.PluginState, chosen PluginFile) bool {
+	if !s.Active.IsZero() || s.LastStartTime.IsZero() || chosen.Path == "" {
+		return false
+	}
+	if s.LastStartSHA256 == "" { // there was none to be chosen
+		return true
+	}
+	b, err := h.Inspect(context.Background(), chosen) // reads one file, and only after a failure
+	return err == nil && b.SHA256 != s.LastStartSHA256
 }
 
 func hasReady(files []PluginFile) bool {

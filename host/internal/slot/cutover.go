@@ -35,7 +35,7 @@ func (u *upgrade) commit(ctx context.Context) error {
 			}
 		}
 		p.Previous, p.Active = from, u.build.Ref()
-		p.LastStartFailed, p.LastStartError = false, ""
+		p.LastStartFailed, p.LastStartError, p.LastStartSHA256, p.LastStartTime = false, "", "", time.Time{}
 		p.Bad = without(p.Bad, u.build.SHA256)
 		p.History = append(p.History, store.Event{Time: time.Now(), Action: action, From: p.Previous, To: p.Active})
 		return nil

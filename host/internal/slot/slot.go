@@ -120,6 +120,8 @@ type Slot struct {
 	wanted       map[uint64][]string            // resources a modern session listens for, by session
 	startFault   string
 	remembered   string // the start failure that is recorded on disk; "" = none
+	failedSHA    string // digest of the build it is about, "" = none was chosen
+	tryingSHA    string // of the build that was started last
 	lastExit     string
 	lastTail     []string
 	lastRevert   string

@@ -24,7 +24,7 @@ func (s *Slot) recall() {
 	s.build = store.Build{Plugin: s.name, Version: state.Active.Version, SHA256: state.Active.SHA256}
 	if state.LastStartFailed {
 		s.remembered = cmp.Or(state.LastStartError, "its last start failed")
-		s.startFault = s.remembered
+		s.startFault, s.failedSHA = s.remembered, state.LastStartSHA256
 	}
 	if raw, ok := s.cfg.State.LoadCatalog(s.catalogKey(s.build.SHA256, Profile{})); ok {
 		var f Facts
@@ -277,6 +277,9 @@ func (s *Slot) start() {
 func (s *Slot) bringUpCommitted(ctx context.Context) (*generation, error) {
 	for {
 		build, first, err := s.buildToStart(ctx)
+		s.mu.Lock()
+		s.tryingSHA = build.SHA256
+		s.mu.Unlock()
 		if err != nil {
 			return nil, err
 		}
@@ -472,13 +475,20 @@ func (s *Slot) saveFacts(sha256 string, f *Facts) {
 // remember records why the last start failed, for the next host; "" means that it did not.
 func (s *Slot) remember(failure string) {
 	s.mu.Lock()
-	known := s.remembered == failure
+	sha := ""
+	if failure != "" {
+		sha = s.tryingSHA
+	}
+	known := s.remembered == failure && s.failedSHA == sha
 	s.mu.Unlock()
 	if known {
 		return
 	}
 	_, err := s.cfg.State.Update(s.ctx, s.name, func(p *store.PluginState) error {
-		p.LastStartFailed, p.LastStartError = failure != "", failure
+		p.LastStartFailed, p.LastStartError, p.LastStartSHA256, p.LastStartTime = failure != "", failure, sha, time.Time{}
+		if failure != "" {
+			p.LastStartTime = time.Now().UTC()
+		}
 		return nil
 	})
 	if err != nil {
@@ -486,7 +496,7 @@ func (s *Slot) remember(failure string) {
 		return
 	}
 	s.mu.Lock()
-	s.remembered = failure
+	s.remembered, s.failedSHA = failure, sha
 	s.mu.Unlock()
 }
 

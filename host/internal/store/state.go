@@ -70,9 +70,12 @@ type PluginState struct {
 	// Bad lists digests of builds that crashed in probation, newest last.
 	Bad     []string `json:"bad,omitempty"`
 	History []Event  `json:"history,omitempty"` // newest last
-	// LastStartFailed and LastStartError tell the next start not to wait for it.
-	LastStartFailed bool   `json:"last_start_failed,omitempty"`
-	LastStartError  string `json:"last_start_error,omitempty"`
+	// LastStartFailed and LastStartError tell the next start not to wait for it. The digest is that of the build
+	// that failed, "" if none could be chosen.
+	LastStartFailed bool      `json:"last_start_failed,omitempty"`
+	LastStartError  string    `json:"last_start_error,omitempty"`
+	LastStartSHA256 string    `json:"last_start_sha256,omitempty"`
+	LastStartTime   time.Time `json:"last_start_time,omitzero"`
 	// Era remembers, by build digest, which protocol era a server speaks.
 	Era map[string]string `json:"era,omitempty"`
 }
