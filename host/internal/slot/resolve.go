@@ -28,6 +28,10 @@ func (u *upgrade) resolve(ctx context.Context) (err error) {
 		if u.state.Previous.IsZero() {
 			return u.fail(StepResolve, ExitNotFound, fmt.Errorf("%s has no previous build to roll back to", s.name))
 		}
+		// The way back of an operation that failed in another host says so with AllowDowngrade, and is no choice.
+		if pin := u.state.Pin; pin != nil && !meets(u.state.Previous, *pin) && !u.req.AllowDowngrade {
+			return u.fail(StepGate, ExitRefused, fmt.Errorf("%s is pinned to %s, and the build before is %s: run sox-host unpin %s first", s.name, pin.Version, u.state.Previous.Version, s.name))
+		}
 		err = u.lookup(u.state.Previous)
 	case u.req.Restart && u.state.Active.IsZero(): // it has never come up: a first start, now
 		err = u.chooseFile(ctx)
@@ -54,6 +58,11 @@ func (u *upgrade) resolve(ctx context.Context) (err error) {
 		return err
 	}
 	return nil
+}
+
+// meets says whether a build is one that a pin asks for.
+func meets(ref store.Ref, pin store.Pin) bool {
+	return ref.Version == pin.Version && (pin.SHA256 == "" || pin.SHA256 == ref.SHA256)
 }
 
 func (u *upgrade) lookup(ref store.Ref) error {
@@ -130,7 +139,9 @@ func (u *upgrade) earlyGates() error {
 		return nil
 	}
 	name, to, from := u.s.name, u.build.Version, u.oldRef.Version
-	if !u.oldRef.IsZero() && to.Compare(from) < 0 && !u.req.AllowDowngrade {
+	// Who pins a version has allowed to go there.
+	allowed := u.req.AllowDowngrade || u.state.Pin != nil && meets(u.build.Ref(), *u.state.Pin)
+	if !u.oldRef.IsZero() && to.Compare(from) < 0 && !allowed {
 		return u.fail(StepGate, ExitRefused, fmt.Errorf("%s is older than the active %s: add --allow-downgrade, or run sox-host rollback %s", to, from, name))
 	}
 	if u.req.To == "" {
