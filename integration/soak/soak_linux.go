@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	ossignal "os/signal"
 	"runtime"
 	"slices"
 	"sync"
@@ -85,6 +86,14 @@ func soak(c config) (*report, error) {
 	stopWatch := make(chan struct{})
 	go r.stalls(stopWatch) // ends with the run
 	defer close(stopWatch)
+	interrupted := make(chan os.Signal, 1)
+	ossignal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	go func() { // ends with the process
+		<-interrupted
+		fmt.Fprintf(os.Stderr, "soak: seed %d interrupted; its log is %s/soak.log\n", c.seed, w.dir)
+		w.killAll()
+		os.Exit(1)
+	}()
 	// Whatever hangs: the run ends, and says where.
 	guard := time.AfterFunc(c.duration+4*time.Minute, func() {
 		fmt.Fprintf(os.Stderr, "soak: seed %d does not end; its log is %s/soak.log\n", c.seed, w.dir)
