@@ -135,13 +135,13 @@ func askPrivate(ctx context.Context, o AskOptions) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	listing, err := store.Scan(o.PluginsDir)
+	listing, missing, err := scanFolder(h.home, o.PluginsDir)
 	if err != nil {
 		return Answer{}, err
 	}
 	h.cfg.Plugin = o.Plugin // names keep their prefix: the gateway is made
 	if names := h.names(listing); o.Plugin != "" && !slices.Contains(names, o.Plugin) {
-		return Answer{}, fmt.Errorf("plugin %q: %w in %s", o.Plugin, ErrUnknownPlugin, o.PluginsDir)
+		return Answer{}, unknownPlugin(o.Plugin, o.PluginsDir, missing)
 	}
 	h.awake.Do(func() {}) // no socket: nobody shall find this host
 	h.ctx, h.since = ctx, time.Now()

@@ -136,6 +136,8 @@ func (d *doctor) folder(check, path string, mayBeLink bool) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && check == "plugins" && path != filepath.Join(d.Home, "plugins"):
 		d.add(LevelProblem, check, path, "does not exist", "mkdir -p -m 700 "+quoteArg(path))
+	case errors.Is(err, fs.ErrNotExist) && check == "plugins":
+		d.add(LevelOK, check, path, "missing, made at the first start", "")
 	case errors.Is(err, fs.ErrNotExist):
 		d.add(LevelOK, check, path, "is made when it is needed", "")
 	case errors.As(err, &unsafe):

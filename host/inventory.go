@@ -2,6 +2,8 @@ package host
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -22,6 +24,8 @@ type Inventory struct {
 	Home       string       `json:"home"`
 	PluginsDir string       `json:"plugins_dir"`
 	Plugins    []PluginInfo `json:"plugins"`
+	// Missing says that the plugins folder is not there. A host makes the default one when it starts.
+	Missing bool `json:"missing,omitempty"`
 	// Others are the entries of the folder that belong to no plugin, with the reason for each.
 	Others []PluginFile `json:"others"`
 }
@@ -58,10 +62,11 @@ func List(home, pluginsDir string) (Inventory, error) {
 	if err != nil {
 		return inventory, err
 	}
-	listing, err := store.Scan(pluginsDir)
+	listing, missing, err := scanFolder(h, pluginsDir)
 	if err != nil {
 		return inventory, err
 	}
+	inventory.Missing = missing
 	byName := make(map[string][]PluginFile)
 	var names []string
 	for _, f := range listing.Files {
@@ -113,6 +118,25 @@ func describePlugin(h *store.Home, state *store.State, pluginsDir, name string, 
 		info.Problems = append(info.Problems, err.Error())
 	}
 	return info
+}
+
+// scanFolder is store.Scan, for which the default folder is empty as long as it is missing: a host makes it.
+func scanFolder(h *store.Home, dir string) (listing store.Listing, missing bool, err error) {
+	listing, err = store.Scan(dir)
+	var folder *store.FolderError
+	if errors.As(err, &folder) && folder.Reason == store.FolderMissing && dir == h.PluginsDir() {
+		return store.Listing{Dir: dir}, true, nil
+	}
+	return listing, false, err
+}
+
+// unknownPlugin is the error about a name that nothing is known of.
+func unknownPlugin(name, dir string, missing bool) error {
+	err := fmt.Errorf("plugin %q: %w in %s", name, ErrUnknownPlugin, dir)
+	if missing {
+		return fmt.Errorf("%w, which is not made yet: sox-host install puts a file there, or run: mkdir -p -m 700 %s", err, quoteArg(dir))
+	}
+	return fmt.Errorf("%w: drop %s_vX.Y.Z there", err, name)
 }
 
 // repaired says whether the file that would be started is another one than that which failed last. A committed build

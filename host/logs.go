@@ -48,7 +48,9 @@ func Log(ctx context.Context, o LogOptions, line func(string) error) error {
 		return err
 	}
 	if t.file == nil {
-		if _, err := openPlugin(o.Home, o.PluginsDir, o.Plugin); errors.Is(err, ErrUnknownPlugin) {
+		_, err := openPlugin(o.Home, o.PluginsDir, o.Plugin)
+		var folder *store.FolderError
+		if errors.Is(err, ErrUnknownPlugin) || errors.As(err, &folder) {
 			return err
 		}
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/host/internal/slot"
-	"github.com/sox-host/sox-host/host/internal/store"
 )
 
 // upgradeOffline carries out an operation while no host runs: the candidate is started, checked and listed
@@ -26,16 +25,16 @@ func upgradeOffline(ctx context.Context, home, pluginsDir string, req UpgradeReq
 	if err != nil {
 		return Report{}, err
 	}
-	listing, err := store.Scan(pluginsDir)
+	listing, missing, err := scanFolder(h.home, pluginsDir)
 	if err != nil {
-		return failed(slot.ExitFailed, err), nil
+		return failed(exitOf(err), err), nil
 	}
 	state, err := h.state.Load(req.Plugin)
 	if err != nil {
-		return failed(slot.ExitFailed, err), nil
+		return failed(exitOf(err), err), nil
 	}
 	if len(listing.Of(req.Plugin)) == 0 && state.Active.IsZero() {
-		return failed(slot.ExitNotFound, fmt.Errorf("no plugin %q in %s: drop %s_vX.Y.Z there", req.Plugin, pluginsDir, req.Plugin)), nil
+		return failed(slot.ExitNotFound, unknownPlugin(req.Plugin, pluginsDir, missing)), nil
 	}
 	h.ctx, h.since = ctx, time.Now()
 	h.output.quiet = req.DryRun

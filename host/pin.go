@@ -102,13 +102,13 @@ func openPlugin(home, pluginsDir, name string) (plugin, error) {
 	if p.state, err = p.states.Load(name); err != nil {
 		return p, err
 	}
-	listing, err := store.Scan(pluginsDir)
+	listing, missing, err := scanFolder(p.home, pluginsDir)
 	if err != nil {
 		return p, err
 	}
 	p.files = listing.Of(name)
 	if len(p.files) == 0 && p.state.Active.IsZero() {
-		return p, fmt.Errorf("plugin %q: %w in %s", name, ErrUnknownPlugin, pluginsDir)
+		return p, unknownPlugin(name, pluginsDir, missing)
 	}
 	return p, nil
 }

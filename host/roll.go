@@ -59,7 +59,7 @@ func Roll(ctx context.Context, o RollOptions) (RollReport, error) {
 			}
 			return targets, err
 		},
-		names:   folderPlugins,
+		names:   func(dir string) ([]string, error) { return folderPlugins(o.Home, dir) },
 		lock:    control.LockRoll,
 		offline: upgradeOffline,
 	}
@@ -185,8 +185,12 @@ func (r *roller) plugins(targets []target) ([]string, error) {
 
 // folderPlugins returns the names of all plugins in a folder, those whose files cannot run included: an upgrade of
 // everything must say what it could not upgrade. Files for other systems, or without a version, are none of them.
-func folderPlugins(dir string) ([]string, error) {
-	listing, err := store.Scan(dir)
+func folderPlugins(home, dir string) ([]string, error) {
+	h, err := store.OpenHome(home)
+	if err != nil {
+		return nil, err
+	}
+	listing, _, err := scanFolder(h, dir)
 	if err != nil {
 		return nil, err
 	}

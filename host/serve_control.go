@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"runtime"
 
@@ -46,9 +45,12 @@ func (h *Host) Upgrade(ctx context.Context, req UpgradeRequest, progress func(St
 		s = h.slot(req.Plugin)
 	}
 	if s == nil {
+		_, missing, err := scanFolder(h.home, h.cfg.PluginsDir)
+		if err == nil {
+			err = unknownPlugin(req.Plugin, h.cfg.PluginsDir, missing)
+		}
 		return Report{
-			Plugin: req.Plugin, Result: slot.ResultFailed, Exit: slot.ExitNotFound, FailedStep: slot.StepResolve, PID: os.Getpid(),
-			Error: fmt.Sprintf("no plugin %q in %s: drop %s_vX.Y.Z there", req.Plugin, h.cfg.PluginsDir, req.Plugin),
+			Plugin: req.Plugin, Result: slot.ResultFailed, Exit: exitOf(err), FailedStep: slot.StepResolve, PID: os.Getpid(), Error: err.Error(),
 		}
 	}
 	report := s.Upgrade(ctx, req, progress)

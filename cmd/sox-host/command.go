@@ -131,6 +131,14 @@ func (c *call) finish(cmd *command, err error) host.Exit {
 			return code
 		}
 	}
+	if errors.Is(err, host.ErrUnknownPlugin) {
+		for _, name := range c.args {
+			if hint := c.suggestPlugin(name); hint != "" {
+				err = fmt.Errorf("%w%s", err, hint)
+				break
+			}
+		}
+	}
 	fmt.Fprintf(c.stderr, "sox-host %s: %v\n", cmd.name, err)
 	if code == host.ExitUsage {
 		fmt.Fprintf(c.stderr, "Run sox-host help %s for how it is used.\n", cmd.name)

@@ -43,6 +43,7 @@ Examples:
 				Progress:   shown.step,
 			})
 			shown.clear()
+			c.suggestPlugins(&report)
 			if err != nil {
 				return err
 			}

@@ -41,15 +41,7 @@ func runInfo(ctx context.Context, c *call) error {
 	name := c.args[0]
 	i := slices.IndexFunc(inventory.Plugins, func(p host.PluginInfo) bool { return p.Plugin == name })
 	if i < 0 {
-		var known []string
-		for _, p := range inventory.Plugins {
-			known = append(known, p.Plugin)
-		}
-		hint := ""
-		if near := nearest(name, known); near != "" {
-			hint = fmt.Sprintf(": did you mean %q?", near)
-		}
-		return fmt.Errorf("plugin %q: %w in %s%s", name, host.ErrUnknownPlugin, c.pluginsDir, hint)
+		return fmt.Errorf("plugin %q: %w in %s", name, host.ErrUnknownPlugin, c.pluginsDir)
 	}
 	result := infoResult{Plugin: inventory.Plugins[i], Hosts: []hostStatus{}}
 	status, err := askHosts(ctx, c)

@@ -37,7 +37,11 @@ func runList(_ context.Context, c *call) error {
 		return c.printJSON(inventory)
 	}
 	if len(inventory.Plugins) == 0 {
-		c.printf("no plugins in %s: put files named NAME_vX.Y.Z there\n", oneLine(c.pluginsDir))
+		hint := ""
+		if inventory.Missing {
+			hint = "; it is made at the first start, or now by: mkdir -p -m 700 " + shellQuote(c.pluginsDir)
+		}
+		c.printf("no plugins in %s: put files named NAME_vX.Y.Z there%s\n", oneLine(c.pluginsDir), oneLine(hint))
 	} else {
 		t := newTable(c.stdout)
 		t.row("PLUGIN", "VERSION", "VERDICT", "STATE", "FILE", "REASON")

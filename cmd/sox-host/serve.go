@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -95,7 +96,20 @@ func (f *serveFlags) run(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Plugin != "" && cfg.Attach[cfg.Plugin] == "" {
+		warnUnknown(c, cfg)
+	}
 	return h.Run(ctx)
+}
+
+// warnUnknown says that the one plugin to serve is not there. The host waits for its file all the same.
+func warnUnknown(c *call, cfg host.Config) {
+	inventory, err := host.List(c.home, c.pluginsDir)
+	known := func(p host.PluginInfo) bool { return p.Plugin == cfg.Plugin }
+	if err != nil || slices.ContainsFunc(inventory.Plugins, known) {
+		return // what is wrong with the folder the host says itself
+	}
+	cfg.Logger.Warn(fmt.Sprintf("no plugin %q in %s%s", cfg.Plugin, c.pluginsDir, c.suggestPlugin(cfg.Plugin)))
 }
 
 // config builds the host's configuration from the flags.

@@ -3,9 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/sox-host/sox-host/host"
 )
 
 // nearest returns the word that was probably meant, or "". A word counts when it is at most a third of its letters
@@ -66,4 +69,30 @@ func suggestFlag(fs *pflag.FlagSet, err error) string {
 		return fmt.Sprintf(": did you mean --%s?", name)
 	}
 	return ""
+}
+
+// suggestPlugin names the plugin that was probably meant by one that nobody knows, or returns "".
+func (c *call) suggestPlugin(typed string) string {
+	inventory, err := host.List(c.home, c.pluginsDir)
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, p := range inventory.Plugins {
+		names = append(names, p.Plugin)
+	}
+	if name := nearest(typed, names); name != "" && !slices.Contains(names, typed) {
+		return fmt.Sprintf(": did you mean %q?", name)
+	}
+	return ""
+}
+
+// suggestPlugins does the same in a report.
+func (c *call) suggestPlugins(report *host.RollReport) {
+	for i := range report.Plugins {
+		p := &report.Plugins[i]
+		if p.Exit == host.ExitNotFound || p.Exit == host.ExitNoHost {
+			p.Error += c.suggestPlugin(p.Plugin)
+		}
+	}
 }

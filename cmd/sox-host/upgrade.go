@@ -149,6 +149,7 @@ func (f *rollFlags) roll(ctx context.Context, c *call) error {
 		Progress:   shown.step,
 	})
 	shown.clear()
+	c.suggestPlugins(&report)
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,10 @@ func (u *upgrade) chooseFile(ctx context.Context) error {
 	}
 	file, err := s.choose(ctx, choice)
 	if err != nil {
+		var folder *store.FolderError
 		switch {
+		case errors.As(err, &folder) && folder.Reason != store.FolderMissing:
+			return u.fail(StepResolve, ExitRefused, err)
 		case errors.Is(err, store.ErrNoSuchVersion), errors.Is(err, fs.ErrNotExist):
 			return u.fail(StepResolve, ExitNotFound, err)
 		case errors.Is(err, store.ErrPinned), errors.Is(err, store.ErrAmbiguous):
