@@ -28,6 +28,9 @@ const (
 	// wakeDelay is how long after the first request a host begins to listen for commands and to watch its folder:
 	// 20 ms, in which 20 plugins are listed from the cache twice over.
 	wakeDelay = 20 * time.Millisecond
+	// lastStops is how long plugins may take to be stopped after that, before a client that does not read is given
+	// up: what their end proves is still answered.
+	lastStops = 450 * time.Millisecond
 	// lastWrites bounds the wait for the client to read what has been answered.
 	lastWrites = 200 * time.Millisecond
 )
@@ -111,7 +114,7 @@ func (h *Host) Run(ctx context.Context) error {
 
 	deadline := time.Now().Add(lastAnswers)
 	// Answers wait for a client that does not read, and what writes them must end all the same.
-	deaf := time.AfterFunc(lastAnswers+lastWrites, func() { f.Out.Fail(errors.New("the client does not read")) })
+	deaf := time.AfterFunc(lastAnswers+lastStops, func() { f.Out.Fail(errors.New("the client does not read")) })
 	defer deaf.Stop()
 	if !errors.Is(err, front.ErrClientGone) {
 		within(h.session.Quiet(), time.Until(deadline))

@@ -377,3 +377,24 @@ func holdings(t *testing.T, p *rig.Place, h *rig.Host) map[string]int {
 	}
 	return map[string]int{"goroutines": s.Hosts[0].Status.Counters["goroutines"], "fds": len(fds), "processes": len(p.Processes()), "sockets": len(run)}
 }
+
+// A call that a frozen plugin has is answered all the same when the client closes its end: it may have run.
+func TestFrozenPluginAtTheEnd(t *testing.T) {
+	p := rig.NewPlace(t)
+	p.Kit("kit", "1.0.0", stamp.Options{})
+	h := p.Serve()
+	h.Initialize(nil)
+	pid := h.Tool("kit__echo", nil).Kit(t).PID
+	signalProcess(t, pid, syscall.SIGSTOP)
+	p.Await("the process is stopped", func() bool { return processState(pid) == "T" })
+	call := h.StartTool("kit__echo", nil)
+	h.Call("ping", nil) // the call before it has been handed to the plugin
+	h.CloseStdin()
+	a := call.Wait()
+	if a.Error == nil || a.Error.Code != -32003 {
+		t.Errorf("the call that was open: %s", a)
+	}
+	if code := h.Wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -103,6 +103,17 @@ func Failure(errObj []byte, modern bool) []byte {
 		return []byte(`{"code":-32603,"message":"the plugin answered with an error that is no object"}`)
 	}
 	code, ok := CodeOf(errObj)
+	if message := wire.Member(errObj, "message"); len(message) == 0 || message[0] != '"' {
+		// JSON-RPC 2.0 §5.1 wants a string; a client that insists on it would wait for its answer for ever.
+		if !ok || code == 0 {
+			code = wire.CodeInternal
+		}
+		out := newObject()
+		out.add("code", strconv.AppendInt(nil, int64(code), 10))
+		out.add("message", []byte(`"the plugin answered with an error without a message"`))
+		out.add("data", errObj)
+		return Failure(out.end(), modern)
+	}
 	switch {
 	case !ok, code == 0, code == wire.CodeUnsupportedVersion:
 		code = wire.CodeInternal

@@ -274,3 +274,69 @@ func TestBatchesAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// What waits when the session ends, and no slot has, is answered all the same, once.
+func TestCloseAnswersWhatNoPluginHas(t *testing.T) {
+	inWorld(t, "late", func(t *testing.T, w *world) {
+		w.send(
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{}}}`,
+			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sleepy__nap"}}`,
+			`{"jsonrpc":"2.0","id":3,"method":"sleepy.nap"}`,
+			`{"jsonrpc":"2.0","method":"sleepy.nap"}`,
+		)
+		settle()
+		w.out.take()
+		w.session.Close()
+		settle()
+		got := strings.Join(w.out.take(), "\n")
+		for _, id := range []string{"2", "3"} {
+			if n := strings.Count(got, `"id":`+id+`,"error":{"code":-32009`); n != 1 {
+				t.Errorf("request %s: refused %d times in\n%s", id, n, got)
+			}
+		}
+		if n := strings.Count(got, "\n") + 1; n != 2 {
+			t.Errorf("%d lines:\n%s", n, got)
+		}
+		w.connect()
+	})
+	inWorld(t, "eras", func(t *testing.T, w *world) {
+		w.send(
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{},"sampling":{},"roots":{}},"clientInfo":{}}}`,
+			`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`,
+		)
+		settle()
+		w.send(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"new__input","arguments":{}}}`)
+		settle()
+		if asked := strings.Join(w.out.take(), "\n"); !strings.Contains(asked, "elicitation/create") {
+			t.Errorf("nothing was asked:\n%s", asked)
+		}
+		w.session.Close()
+		settle()
+		if got := strings.Join(w.out.take(), "\n"); strings.Count(got, `"id":3,"error":{"code":-32003`) != 1 {
+			t.Errorf("got\n%s", got)
+		}
+		w.connect()
+	})
+}
+
+// A client that lists before it says that it is initialized hears of what changed in between.
+func TestChangeBeforeInitializedIsTold(t *testing.T) {
+	inWorld(t, "two", func(t *testing.T, w *world) {
+		w.send(
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{}}}`,
+			`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`,
+		)
+		time.Sleep(time.Second)
+		settle()
+		w.upgrade("demo", "1.1.0")
+		time.Sleep(time.Second)
+		settle()
+		w.out.take()
+		w.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		time.Sleep(time.Second)
+		settle()
+		if got := strings.Join(w.out.take(), "\n"); strings.Count(got, "tools/list_changed") != 1 {
+			t.Errorf("told %q", got)
+		}
+	})
+}

@@ -197,6 +197,12 @@ func (c *call) result(env *wire.Envelope) []byte {
 // writeAnswer sends a result, unless it is longer than a line may be.
 func (c *call) writeAnswer(result []byte, version string) {
 	s := c.s
+	if c.era.up.Revision != "" && (len(result) == 0 || result[0] != '{') {
+		// Every result of MCP is an object; clients drop another answer and wait on.
+		s.writeError(c.id, wire.NewError(wire.CodeInternal, fmt.Sprintf("plugin %s answered with a result that is no object", c.target.Name()),
+			wire.ErrorData{Plugin: c.target.Name(), Version: version, Executed: wire.ExecutedYes}))
+		return
+	}
 	s.seen.note(s, c.target, result)
 	if limit := s.gw.cfg.MaxOutputBytes; limit > 0 && len(result)+len(c.id)+len(`{"jsonrpc":"2.0","id":,"result":}`) > limit {
 		s.writeError(c.id, wire.NewError(wire.CodeResponseTooLarge,

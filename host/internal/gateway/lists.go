@@ -168,8 +168,11 @@ func (s *Session) notify() {
 		if e == nil {
 			continue
 		}
-		v := e.view.now.Load()
 		before[i] = e.told
+		if !e.up.Modern() && !s.initialized { // nothing may be sent to it yet: it is told then
+			continue
+		}
+		v := e.view.now.Load()
 		for _, method := range s.differencesLocked(e, v) {
 			s.log.Info("lists changed", "method", method, "protocol", e.up.Revision)
 			if e.up.Modern() {
@@ -178,7 +181,7 @@ func (s *Session) notify() {
 						lines = append(lines, l.line(method, nil))
 					}
 				}
-			} else if s.initialized {
+			} else {
 				lines = append(lines, wire.AppendNotification(nil, 0, method, nil))
 			}
 		}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -234,12 +235,13 @@ func (s *Session) quietLocked() {
 	}
 }
 
-// Close ends the session: open subscriptions get their last answer, everything else that is open is cancelled
-// without one, and the plugins are told. A goroutine that writes to a client that does not read may outlive
-// it, until the sink fails.
+// Close ends the session: open subscriptions get their last answer, requests that no plugin has an error, everything
+// else that is open is cancelled without one, and the plugins are told. A goroutine that writes to a client that does
+// not read may outlive it, until the sink fails.
 func (s *Session) Close() {
 	s.mu.Lock()
 	s.closed = true
+	refusals := s.refuseLocked()
 	open := make([]*call, 0, len(s.inFlight)+len(s.suspended))
 	for _, c := range s.inFlight {
 		open = append(open, c)
@@ -264,6 +266,9 @@ func (s *Session) Close() {
 	s.quietLocked()
 	s.mu.Unlock()
 
+	for _, refuse := range refusals {
+		refuse()
+	}
 	for _, l := range listens {
 		s.offer(func(dst []byte) []byte { return wire.AppendResult(dst, l.id, l.end()) })
 	}
@@ -284,6 +289,27 @@ func (s *Session) Close() {
 			s.gw.release(e.up.Profile())
 		}
 	}
+}
+
+// refuseLocked returns the answers to what no slot will answer any more: requests that are parked, and calls whose
+// plugin waits for a legacy client's input.
+func (s *Session) refuseLocked() (answers []func()) {
+	for _, p := range s.parkOrder {
+		if s.parked[string(p.id)] == p && wire.ValidID(p.id) { // else a notification
+			answers = append(answers, func() {
+				s.writeError(p.id, wire.NewError(wire.CodeShuttingDown, "the host is shutting down; no plugin got the request", wire.ErrorData{}))
+			})
+		}
+	}
+	for _, c := range s.inFlight {
+		if c.gather != nil {
+			c.gather = nil
+			answers = append(answers, func() {
+				s.writeError(c.id, wire.NewError(wire.CodeOutcomeUnknown, fmt.Sprintf("the host is shutting down while plugin %s waited for the client's input; the call may have done a part of its work", c.target.Name()), wire.ErrorData{Plugin: c.target.Name()}))
+			})
+		}
+	}
+	return answers
 }
 
 func (s *Session) erasLocked() (out []*era) {

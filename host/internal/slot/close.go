@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sox-host/sox-host/host/internal/process"
+	"github.com/sox-host/sox-host/plugin/rpc"
 )
 
 // ladder is how generations are stopped: quickly once the host itself is closing.
@@ -18,6 +19,32 @@ func (s *Slot) ladder() process.Ladder {
 
 // closingLadder leaves a closing host within its 1.5 s even after a second of draining.
 var closingLadder = process.Ladder{Close: 200 * time.Millisecond, Term: 100 * time.Millisecond, Kill: 200 * time.Millisecond}
+
+// abandon ends every request that was handed to a generation of a closing host. It does not wait for the process:
+// the client reads for a moment longer only, and a frozen plugin takes the whole ladder to end.
+func (s *Slot) abandon(g *generation) {
+	var open []*Request
+	var failed failures
+	s.mu.Lock()
+	g.conn.EachOpen(func(_ uint64, call rpc.Call) {
+		if r, ok := call.(*Request); ok {
+			open = append(open, r)
+		}
+	})
+	for _, r := range open {
+		// What is unsent may still leave before the process ends: only its end can prove that it did not.
+		if phase, ok := g.conn.Phase(r.id); !ok || phase == rpc.Unsent || !g.conn.Forget(r.id) {
+			continue
+		}
+		g.leave()
+		if !r.done.Load() {
+			failed = append(failed, s.unknownLocked(r, g, "it had not answered when the host closed"))
+		}
+	}
+	s.mu.Unlock()
+	failed.fail()
+	s.cfg.Observer.Idle()
+}
 
 // Close refuses what waits, lets the generations answer what is open until ctx ends, stops them and joins
 // every goroutine. Requests still open then end with outcome unknown.
@@ -49,6 +76,7 @@ func (s *Slot) Close(ctx context.Context) {
 			case <-g.empty():
 			case <-g.dead:
 			case <-ctx.Done():
+				s.abandon(g)
 			}
 			g.stop(closingLadder)
 		})

@@ -53,7 +53,7 @@ func TestClose(t *testing.T) {
 			synctest.Wait()
 			second := e.call(s, Once, "")
 			closing(e, 100*time.Millisecond)
-			want(t, "in the writer's hands", first.by(), "-32009 no") // the pipe said that it took nothing
+			want(t, "in the writer's hands", first.by(), "-32003 unknown") // it is told before the pipe says what it took
 			want(t, "behind it", second.by(), "-32009 no")
 		})
 	})
