@@ -23,8 +23,10 @@ type RemoveOptions struct {
 
 // Removed is the result of Remove.
 type Removed struct {
-	Plugin string   `json:"plugin"`
-	Paths  []string `json:"paths"`
+	Plugin  string   `json:"plugin"`
+	Version string   `json:"version,omitempty"` // "" = all of it
+	Active  string   `json:"active,omitempty"`  // the version that stays active, when only one was removed
+	Paths   []string `json:"paths"`
 	// Serving are the process ids of hosts that serve the plugin until their client ends.
 	Serving []int `json:"serving,omitempty"`
 }
@@ -61,6 +63,7 @@ func remove(ctx context.Context, o RemoveOptions, done *Removed) error {
 		return err
 	}
 	if !version.IsZero() {
+		done.Version, done.Active = version.String(), p.state.Active.Version.String()
 		return p.removeVersion(version, done)
 	}
 	for _, f := range p.files {

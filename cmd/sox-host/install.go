@@ -20,6 +20,7 @@ func installCommand() *command {
 		help: `The copy is made aside, checked, and renamed into place: no running host can ever see
 half of it. Name and version come from the file name, NAME_vX.Y.Z, unless flags say
 otherwise; the file is not run to find out. A file FILE.sha256 beside it must agree.
+With --start, a new file that does not start is taken out again.
 
 Examples:
   sox-host install ./notes --version 1.3.0
@@ -49,6 +50,8 @@ type installResult struct {
 	Exit  host.Exit        `json:"exit"`
 	Error string           `json:"error,omitempty"`
 	Start *host.RollReport `json:"start,omitempty"`
+	// Removed says that the file was taken out again, because it could not be started.
+	Removed bool `json:"removed,omitempty"`
 }
 
 func runInstall(ctx context.Context, c *call, o host.InstallOptions, start bool) error {
@@ -71,6 +74,7 @@ func runInstall(ctx context.Context, c *call, o host.InstallOptions, start bool)
 			if err := r.start(ctx, c); err != nil {
 				return err
 			}
+			r.takeOut(ctx, c)
 		}
 		if r.Exit != host.ExitDone {
 			exit = r.Exit
@@ -106,6 +110,21 @@ func (r *installResult) start(ctx context.Context, c *call) error {
 	return err
 }
 
+// takeOut removes a file that was not there before and could not be started. What is refused could still be insisted
+// on, and a host that was not waited for may still go on: then it stays.
+func (r *installResult) takeOut(ctx context.Context, c *call) {
+	switch r.Exit {
+	case host.ExitFailed, host.ExitVerify, host.ExitNotFound:
+	default:
+		return
+	}
+	if r.Result != host.ResultInstalled {
+		return
+	}
+	_, err := host.Remove(ctx, host.RemoveOptions{Home: c.home, PluginsDir: c.pluginsDir, Plugin: r.Plugin, Version: r.Version.String()})
+	r.Removed = err == nil
+}
+
 func (r *installResult) print(c *call, start bool) {
 	if r.Error != "" {
 		c.printf("%s\n", oneLine(r.Error))
@@ -118,5 +137,11 @@ func (r *installResult) print(c *call, start bool) {
 	c.printf("%s  %s %s   %s%s\n", r.Plugin, r.Result, r.Version, oneLine(base(r.Path)), next)
 	if r.Start != nil {
 		printRoll(c, *r.Start, host.UpgradeRequest{})
+	}
+	switch {
+	case r.Removed:
+		c.printf("%s  %s was taken out again\n", r.Plugin, oneLine(base(r.Path)))
+	case start && r.Exit != host.ExitDone && r.Result == host.ResultInstalled:
+		c.printf("%s  %s stays   to remove it: sox-host remove %s --version %s%s\n", r.Plugin, oneLine(base(r.Path)), r.Plugin, r.Version, c.sameFolders())
 	}
 }

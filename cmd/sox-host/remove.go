@@ -48,7 +48,14 @@ Examples:
 			for _, pid := range done.Serving {
 				c.printf("host %d serves it until its client ends\n", pid)
 			}
-			c.printf("%s  removed\n", done.Plugin)
+			switch {
+			case done.Version == "":
+				c.printf("%s  removed\n", done.Plugin)
+			case done.Active == "":
+				c.printf("%s  removed %s\n", done.Plugin, done.Version)
+			default:
+				c.printf("%s  removed %s   %s stays active\n", done.Plugin, done.Version, done.Active)
+			}
 			return nil
 		},
 	}
