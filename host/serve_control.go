@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"os"
 	"runtime"
+	"strings"
+	"time"
 
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/host/internal/store"
@@ -53,9 +55,26 @@ func (h *Host) Upgrade(ctx context.Context, req UpgradeRequest, progress func(St
 			Plugin: req.Plugin, Result: slot.ResultFailed, Exit: exitOf(err), FailedStep: slot.StepResolve, PID: os.Getpid(), Error: err.Error(),
 		}
 	}
+	began := time.Now()
 	report := s.Upgrade(ctx, req, progress)
 	report.PID = os.Getpid()
+	if !req.DryRun {
+		h.logOperation(report, time.Since(began))
+	}
 	return report
+}
+
+// logOperation says in one line what became of an operation.
+func (h *Host) logOperation(r Report, took time.Duration) {
+	text := strings.TrimSpace(r.Plugin + " " + r.From)
+	if r.To != "" {
+		text += " -> " + r.To
+	}
+	args := []any{"result", string(r.Result), "duration", took.Round(time.Millisecond)}
+	if r.Error != "" {
+		args = append(args, "error", r.Error)
+	}
+	h.log.Info(text, args...)
 }
 
 // Status describes the host.
