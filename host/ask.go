@@ -84,11 +84,37 @@ func Ask(ctx context.Context, o AskOptions) (Answer, error) {
 	if !o.Private {
 		answer, err := askRunning(ctx, o)
 		if !errors.Is(err, errNobodyServes) {
-			return answer, err
+			return answer, o.late(err)
 		}
 	}
-	return askPrivate(ctx, o)
+	answer, err := askPrivate(ctx, o)
+	return answer, o.late(err)
 }
+
+// late puts the end of the time limit into words, whoever noticed it first.
+func (o AskOptions) late(err error) error {
+	var failed *wire.Error
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &failed) && failed.Code == wire.CodeDeadlineExceeded {
+		return &lateError{after: o.Timeout, called: o.Tool != "" || o.Method != ""}
+	}
+	return err
+}
+
+// lateError says that a question was not answered in time.
+type lateError struct {
+	after  time.Duration
+	called bool // something was called, and may have happened
+}
+
+func (e *lateError) Error() string {
+	if e.called {
+		return fmt.Sprintf("no answer within %v; it may have run", e.after)
+	}
+	return fmt.Sprintf("no answer within %v", e.after)
+}
+
+// Unwrap returns context.DeadlineExceeded.
+func (e *lateError) Unwrap() error { return context.DeadlineExceeded }
 
 var errNobodyServes = errors.New("no running host serves it")
 
