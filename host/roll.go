@@ -15,6 +15,7 @@ import (
 	"github.com/sox-host/sox-host/host/internal/control"
 	"github.com/sox-host/sox-host/host/internal/store"
 	"github.com/sox-host/sox-host/plugin/rpc"
+	"github.com/sox-host/sox-host/plugin/socket"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
@@ -209,7 +210,7 @@ func (r *roller) rollOne(ctx context.Context, name string, targets []target) Plu
 	if !r.Request.DryRun { // which writes nothing, not even a lock
 		unlock, err := r.lock(r.Home, r.PluginsDir, name)
 		if err != nil {
-			return one.failed(exitOf(err), err)
+			return one.failed(exitOf(err), busyText(name, err))
 		}
 		defer unlock()
 	}
@@ -238,6 +239,18 @@ func (r *roller) rollOne(ctx context.Context, name string, targets []target) Plu
 		one.Error = "not every running host answered; those that did not go on with the build they have, until they start the plugin again"
 	}
 	return one
+}
+
+// busyText says who has the lock of a plugin on all hosts, if that is what err is about.
+func busyText(name string, err error) error {
+	var locked *socket.LockedError
+	switch {
+	case !errors.As(err, &locked):
+		return err
+	case locked.Holder.PID > 0:
+		return fmt.Errorf("another upgrade of %s is running (process %d): wait and try again", name, locked.Holder.PID)
+	}
+	return fmt.Errorf("another upgrade of %s is running: wait and try again", name)
 }
 
 func withOutcome(hosts []HostReport, o Outcome) []HostReport {
