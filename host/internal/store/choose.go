@@ -213,8 +213,10 @@ func (ch *chooser) pick(group []File) (File, error) {
 // available lists what could have been asked for.
 func (ch *chooser) available() string {
 	var versions []string
+	hidden := false // behind the rule about prereleases
 	for _, f := range ch.files {
 		if f.Verdict == Ready {
+			hidden = hidden || f.Version.prerelease != ""
 			versions = append(versions, f.Version.String())
 		}
 	}
@@ -226,5 +228,9 @@ func (ch *chooser) available() string {
 	case len(versions) > most:
 		versions = append(versions[:most], "...")
 	}
-	return "there is " + strings.Join(versions, ", ") + "; name a prerelease with --to or allow them with --pre"
+	text := "there is " + strings.Join(versions, ", ")
+	if hidden && ch.choice.To == nil && ch.choice.Pin == nil && !ch.choice.AllowPrerelease {
+		text += "; name a prerelease with --to or allow them with --pre"
+	}
+	return text
 }
