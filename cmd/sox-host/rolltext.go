@@ -56,7 +56,11 @@ func movement(r host.Report) string {
 	if from == "" {
 		from = "(none)"
 	}
-	return oneLine(from + " -> " + r.To)
+	text := from + " -> " + r.To
+	if r.From == r.To && r.ToSHA256 != "" && r.ToSHA256 != r.FromSHA256 {
+		text += " (another build, " + short(r.ToSHA256) + ")"
+	}
+	return oneLine(text)
 }
 
 func preparation(r host.Report) []string {
@@ -140,14 +144,14 @@ func outcome(c *call, p host.PluginRoll, req host.UpgradeRequest) []string {
 	default:
 		parts = append(parts, "failed"+at(r)+": "+p.Error)
 	}
-	if hasCutOver(r) {
+	switch {
+	case r.Unknown > 0:
+		parts = append(parts, count(r.Unknown, "call")+" failed at the drain limit")
+	case hasCutOver(r):
 		parts = append(parts, count(r.Failed, "call")+" failed")
 	}
 	if len(p.Hosts) > 1 && p.Exit == host.ExitDone && !req.DryRun {
 		parts = append(parts, fmt.Sprintf("on %d hosts", len(p.Hosts)))
-	}
-	if r.Unknown > 0 {
-		parts = append(parts, count(r.Unknown, "call")+" cut off with an unknown outcome")
 	}
 	if r.NoHost && undo != "" {
 		parts = append(parts, "no host was running it: the next one starts it")

@@ -118,7 +118,7 @@ echo  failed at preflight: it is not executable
 			want: `notes  1.2.0 -> 1.3.0
   cut over (generation 2) in <0.1ms
   drained 1 call in 1.0s   stopped 1.2.0
-notes  upgraded to 1.3.0   0 calls failed   2 calls cut off with an unknown outcome   undo: sox-host rollback notes
+notes  upgraded to 1.3.0   2 calls failed at the drain limit   undo: sox-host rollback notes
 `,
 		},
 	}
