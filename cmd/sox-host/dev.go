@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -340,13 +341,10 @@ func (d *dev) showUpgrade(e devEvent, took string) {
 	printHosts(d.c, e.Result.Hosts)
 }
 
-// stays says what runs on after a build that failed.
+// stays says what remains after a build that failed.
 func (d *dev) stays() string {
-	switch {
-	case d.active != "":
-		return "   " + d.active + " still serves"
-	case d.before != "":
-		return "   " + d.before + " still serves"
+	if version := cmp.Or(d.active, d.before); version != "" {
+		return "   " + version + " stays active"
 	}
 	return ""
 }
