@@ -69,7 +69,7 @@ const (
 func Install(ctx context.Context, o InstallOptions) (Installed, error) {
 	done, err := install(ctx, o)
 	if err != nil {
-		return done, fmt.Errorf("install %q: %w", o.File, err)
+		return done, fmt.Errorf("%q: %w", o.File, err)
 	}
 	return done, nil
 }

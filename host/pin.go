@@ -25,7 +25,7 @@ var (
 // previous; its bytes are compared with the digest. What runs stays until the next upgrade or start.
 func PinPlugin(ctx context.Context, home, pluginsDir, name, version, digest string) (Pin, error) {
 	if digest != "" && !isDigest(digest) {
-		return Pin{}, fmt.Errorf("pin %q: %w: sha256 %q is not 64 hexadecimal digits", name, ErrUsage, digest)
+		return Pin{}, fmt.Errorf("%q: %w: sha256 %q is not 64 hexadecimal digits", name, ErrUsage, digest)
 	}
 	p, err := openPlugin(home, pluginsDir, name)
 	if err != nil {
@@ -34,14 +34,14 @@ func PinPlugin(ctx context.Context, home, pluginsDir, name, version, digest stri
 	pin := Pin{Version: p.state.Active.Version, SHA256: strings.ToLower(digest)}
 	if version != "" {
 		if pin.Version, err = store.ParseVersion(version); err != nil {
-			return Pin{}, fmt.Errorf("pin %q: %w: %w", name, ErrUsage, err)
+			return Pin{}, fmt.Errorf("%q: %w: %w", name, ErrUsage, err)
 		}
 	}
 	if pin.Version.IsZero() {
-		return Pin{}, fmt.Errorf("pin %q: %w: none is active yet: name the version to pin", name, store.ErrNoSuchVersion)
+		return Pin{}, fmt.Errorf("%q: %w: none is active yet: name the version to pin", name, store.ErrNoSuchVersion)
 	}
 	if err := p.checkPin(pin); err != nil {
-		return Pin{}, fmt.Errorf("pin %q: %w", name, err)
+		return Pin{}, about(name, err)
 	}
 	_, err = p.states.Update(ctx, name, func(s *store.PluginState) error {
 		s.Pin = &pin
@@ -70,6 +70,14 @@ func UnpinPlugin(ctx context.Context, home, pluginsDir, name string) (*Pin, erro
 		return nil
 	})
 	return pin, err
+}
+
+// about names the plugin that an error is about. These two do so themselves.
+func about(name string, err error) error {
+	if errors.Is(err, ErrUnknownPlugin) || errors.Is(err, store.ErrBusy) {
+		return err
+	}
+	return fmt.Errorf("%q: %w", name, err)
 }
 
 // isDigest says whether s is a sha256 in hex.

@@ -38,7 +38,7 @@ func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 	done := Removed{Plugin: o.Plugin, Paths: []string{}}
 	err := remove(ctx, o, &done)
 	if err != nil {
-		return done, fmt.Errorf("remove %q: %w", o.Plugin, err)
+		return done, about(o.Plugin, err)
 	}
 	return done, nil
 }
