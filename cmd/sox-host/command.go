@@ -185,7 +185,7 @@ func (cmd *command) usage(w io.Writer, fs *pflag.FlagSet) {
 	printFlags(w, fs)
 	if len(cmd.exits) > 0 {
 		fmt.Fprint(w, "\nExit codes:\n")
-		for _, code := range cmd.exits {
+		for _, code := range slices.Sorted(slices.Values(cmd.exits)) {
 			fmt.Fprintf(w, "  %2d  %s\n", code, exitMeaning[code])
 		}
 	}

@@ -86,7 +86,7 @@ func serveLine(c *call) ([]string, error) {
 
 func printImport(c *call, f host.ImportedFile, dryRun bool) {
 	if f.Error != "" {
-		c.printf("%s: %s\n", oneLine(f.Path), oneLine(f.Error))
+		fmt.Fprintf(c.stderr, "sox-host import: %s: %s\n", oneLine(f.Path), oneLine(f.Error))
 		return
 	}
 	c.printf("%s  (%s)\n", oneLine(f.Path), f.Client)

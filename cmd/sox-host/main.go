@@ -69,7 +69,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) host.Exit {
 	}
 	switch name {
 	case "help", "-h", "--help":
-		if len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+		if len(rest) == 0 || strings.HasPrefix(rest[0], "-") || rest[0] == "help" {
 			if len(args) == 0 {
 				overview(stderr, all)
 				return host.ExitUsage

@@ -43,10 +43,11 @@ func runVerify(ctx context.Context, c *call) error {
 	t := newTable(c.stdout)
 	for _, check := range report.Checks {
 		word, detail := "ok", short(check.SHA256)
+
 		if !check.OK {
 			word, detail = "FAILED", check.Error
 		}
-		t.row(check.Plugin, check.Version, check.What, word, detail, base(check.Path))
+		t.row(check.Plugin, check.Version, check.What, word, base(check.Path), detail) // what is long comes last
 	}
 	t.print()
 	if len(report.Checks) == 0 {
