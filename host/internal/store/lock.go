@@ -20,9 +20,9 @@ type BusyError struct {
 
 func (e *BusyError) Error() string {
 	if e.PID == 0 {
-		return fmt.Sprintf("plugin %q: %v", e.Plugin, ErrBusy)
+		return fmt.Sprintf("another operation on %q is running: wait and try again", e.Plugin)
 	}
-	return fmt.Sprintf("plugin %q: %v (process %d)", e.Plugin, ErrBusy, e.PID)
+	return fmt.Sprintf("another operation on %q is running (process %d): wait and try again", e.Plugin, e.PID)
 }
 
 // Unwrap returns ErrBusy.
