@@ -104,6 +104,8 @@ type Slot struct {
 	starting    bool        // a goroutine is bringing a generation up
 	restart     *time.Timer // starts it later; nil when none is due
 	breaker     *Breaker
+	blamed      int         // ends by calls, one soon after the other
+	blamedAt    time.Time   // the last of them
 	sweep       *time.Timer // ends overdue requests
 	sweepAt     time.Time   // when it fires; zero = not armed
 	trialEnd    *time.Timer // ends the probation

@@ -58,6 +58,25 @@ func (s *Slot) failedLocked() (failed failures, wait time.Duration) {
 	return failed, wait
 }
 
+const (
+	// blameMax bounds the pause after a call that ended its plugin: 250 ms, so that four such calls a second are
+	// the most that a client can make of it.
+	blameMax = 250 * time.Millisecond
+	// blameMemory is how long such an end makes the next pause longer.
+	blameMemory = 5 * time.Second
+)
+
+// blameLocked returns the pause before the restart of a plugin that a call has ended.
+func (s *Slot) blameLocked() time.Duration {
+	now := time.Now()
+	if now.Sub(s.blamedAt) > blameMemory {
+		s.blamed = 0
+	}
+	s.blamedAt = now
+	s.blamed = min(s.blamed+1, 8)
+	return min(backoffFirst<<(s.blamed-1), blameMax)
+}
+
 // generationEnded is called once for each generation, when its process and connection have ended.
 func (s *Slot) generationEnded(g *generation) {
 	s.mu.Lock()
@@ -84,6 +103,11 @@ func (s *Slot) generationEnded(g *generation) {
 			s.reverting = g
 		case g.exit.Clean() && !busy && len(s.queue) == 0 && age >= shortLife:
 			// It chose to end: the next request starts it again.
+		case len(failed) > 0:
+			// A call that may have run ended it, and its caller has been told: that is no crash loop, since each
+			// round needs a call of the client. A hundred calls that kill the plugin are a hundred honest answers.
+			s.counters.crashes++
+			s.startLaterLocked(s.cfg.Jitter(s.blameLocked()))
 		default:
 			s.counters.crashes++
 			if age > stableAfter {

@@ -308,7 +308,7 @@ func TestCrashLoopIsRemembered(t *testing.T) {
 		e.open(Settings{})
 		s := e.session()
 		for range 3 {
-			e.call(s, Once, "crash").by()
+			e.up(s).kill() // by itself: nobody had called it
 			pass(time.Second)
 		}
 		want(t, "state", e.slot.Status().State, "broken")
@@ -316,6 +316,19 @@ func TestCrashLoopIsRemembered(t *testing.T) {
 		pass(time.Minute)
 		want(t, "back", e.call(s, Once, "").by(), "1.0.0")
 		want(t, "remembered", e.load().LastStartFailed, false)
+	})
+}
+
+// A call that ends its plugin is answered honestly each time: a hundred such calls are no crash loop.
+func TestDeathsByCallsAreNoCrashLoop(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		s := e.session()
+		for range 100 {
+			want(t, "by", e.call(s, Once, "crash").by(), "-32003 unknown")
+		}
+		want(t, "breaker", e.slot.Status().Breaker, "closed")
+		want(t, "then", e.call(s, Once, "").by(), "1.0.0")
 	})
 }
 
