@@ -54,9 +54,9 @@ const (
 )
 
 // settleWait bounds the wait for a dead connection's process to be reaped, and for a dead process's
-// connection to end: 1 s. A grandchild that inherited descriptor 3 can delay the end of the stream for as
+// connection to end: 2 s. A grandchild that inherited descriptor 3 can delay the end of the stream for as
 // long as it lives.
-const settleWait = time.Second
+const settleWait = 2 * time.Second
 
 // generation is one launch of one build. Its run method owns it.
 type generation struct {
@@ -376,7 +376,7 @@ func (g *generation) alive(ctx context.Context) error {
 // explain adds to an error that only says that the connection has ended how the process ended, once that is
 // known.
 func (g *generation) explain(err error) error {
-	if err == nil || !g.ended(err) || !within(g.dead, settleWait) {
+	if err == nil || !g.ended(err) || !within(g.dead, settleWait+time.Second) { // run stops it after settleWait
 		return err
 	}
 	return fmt.Errorf("%w (%w)", g.deathError(), err)
