@@ -15,7 +15,7 @@ const server = { command, args, env: JSON.parse(process.env.INTEROP_ENV), stderr
 const answers = {
   "sampling/createMessage": () => ({ role: "assistant", model: "none", content: { type: "text", text: "forty-two" } }),
   "elicitation/create": () => ({ action: "accept", content: { name: "Ada", value: "Ada" } }),
-  "roots/list": () => ({ roots: [{ uri: "file:///work/one", name: "one" }] }),
+  "roots/list": () => ({ roots: [{ uri: "file:///project/one", name: "one" }] }),
 };
 
 let client, transport, negotiated;

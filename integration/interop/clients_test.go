@@ -248,7 +248,7 @@ func askEach(t *testing.T, c client) string {
 	}{
 		{"trigger-sampling-request", "sampling", "forty-two", object{"prompt": "the answer"}},
 		{"trigger-elicitation-request", "elicitation", "Ada", object{}},
-		{"get-roots-list", "roots", "file:///work/one", object{}},
+		{"get-roots-list", "roots", "file:///project/one", object{}},
 	} {
 		r, err := c.call(t.Context(), "everything__"+q.tool, q.arguments, nil)
 		if err == nil && strings.Contains(r.text(), q.answer) {

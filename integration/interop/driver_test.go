@@ -96,7 +96,7 @@ func (c *goClient) connect(t *testing.T, p *rig.Place, command []string) string 
 			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": "Ada", "value": "Ada"}}, nil
 		},
 	})
-	sdk.AddRoots(&mcp.Root{Name: "one", URI: "file:///work/one"})
+	sdk.AddRoots(&mcp.Root{Name: "one", URI: "file:///project/one"})
 	session, err := sdk.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, &mcp.ClientSessionOptions{ProtocolVersion: c.revision})
 	if err != nil {
 		t.Fatalf("connect: %v", err)

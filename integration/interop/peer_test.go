@@ -37,7 +37,7 @@ const metaPrefix = "io.modelcontextprotocol/"
 func open(t *testing.T, h *rig.Host, prefix string, modern bool, capabilities map[string]any) *peer {
 	t.Helper()
 	p := &peer{Host: h, prefix: prefix, modern: modern, capabilities: capabilities, hold: make(chan struct{})}
-	p.roots = []any{map[string]any{"uri": "file:///work/one", "name": "one"}, map[string]any{"uri": "file:///work/two"}}
+	p.roots = []any{map[string]any{"uri": "file:///project/one", "name": "one"}, map[string]any{"uri": "file:///project/two"}}
 	h.OnRequest(p.serve)
 	if !modern {
 		h.Initialize(capabilities)
