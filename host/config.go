@@ -55,7 +55,6 @@ type Config struct {
 	ClientProjectPath string // added to every tools/call as sox/client_context; "" adds nothing
 	ReadOnly          bool   // refuse everything that is not known to be a read
 	Watch             WatchMode
-	Attach            map[string]string // plugin name → socket of a process that someone else runs
 
 	ListWait       time.Duration // negative means no waiting; 0 means DefaultListWait
 	DrainTimeout   time.Duration // 0 means each plugin's setting, else 30 s

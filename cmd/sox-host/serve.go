@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -29,7 +28,6 @@ type serveFlags struct {
 	cfg         host.Config
 	watch       string
 	logLevel    string
-	attach      []string
 	listWait    time.Duration
 	maxLine     byteSize
 	maxOutput   byteSize
@@ -65,7 +63,6 @@ func (f *serveFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.projectPath, "client-project-path", "", "project `folder` that every tool call carries in its _meta")
 	fs.BoolVar(&f.cfg.ReadOnly, "read-only", false, "refuse everything that is not known to be a read")
 	fs.StringVar(&f.watch, "watch", "new", "what to do about new files: `new` (start new plugins), all (also upgrade) or off")
-	fs.StringArrayVar(&f.attach, "attach", nil, "`name=socket` of a plugin process that someone else runs; may be repeated")
 	fs.DurationVar(&f.listWait, "list-wait", host.DefaultListWait, "how long the first list waits for plugins that start")
 	fs.DurationVar(&f.cfg.DrainTimeout, "drain-timeout", 0, "how long an old version may finish its calls (default: the plugin's setting, else 30s)")
 	fs.Var(&f.maxLine, "max-line-bytes", "longest line from the client (default 16MiB)")
@@ -96,7 +93,7 @@ func (f *serveFlags) run(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	if cfg.Plugin != "" && cfg.Attach[cfg.Plugin] == "" {
+	if cfg.Plugin != "" {
 		warnUnknown(c, cfg)
 	}
 	return h.Run(ctx)
@@ -145,30 +142,8 @@ func (f *serveFlags) config(c *call) (host.Config, error) {
 		cfg.ClientProjectPath = path
 	}
 	var err error
-	if cfg.Attach, err = parseAttach(f.attach); err != nil {
-		return cfg, err
-	}
 	cfg.Logger, err = newLogger(c.stderr, f.logLevel, c.json)
 	return cfg, err
-}
-
-func parseAttach(values []string) (map[string]string, error) {
-	attach := make(map[string]string, len(values))
-	for _, value := range values {
-		name, path, found := strings.Cut(value, "=")
-		if !found || name == "" || path == "" {
-			return nil, usagef("--attach %q: want NAME=SOCKET", value)
-		}
-		if _, twice := attach[name]; twice {
-			return nil, usagef("--attach: %q is given twice", name)
-		}
-		abs, err := filepath.Abs(path)
-		if err != nil {
-			return nil, fmt.Errorf("--attach %q: %w", value, err)
-		}
-		attach[name] = abs
-	}
-	return attach, nil
 }
 
 // newLogger writes to stderr, as text or as one JSON object per line.
