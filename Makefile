@@ -15,7 +15,7 @@ SYSTEMS := linux darwin windows
 VERSION ?=
 # How long each fuzz target runs.
 FUZZTIME ?= 30s
-# More flags for go test and the bench: make test FLAGS=-v, make bench FLAGS=-quick.
+# More flags for go test and the bench: make test FLAGS=-v, make bench FLAGS=-quick, make bench FLAGS=-h.
 FLAGS ?=
 
 .PHONY: help
@@ -23,22 +23,40 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
-build: ## bin/sox-host
+build: ## bin/sox-host and bin/sox-remote, which belong beside each other
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w $(if $(VERSION),-X main.version=$(VERSION))" -o bin/sox-host ./cmd/sox-host
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w $(if $(VERSION),-X main.version=$(VERSION))" -o bin/sox-remote ./cmd/sox-remote
 
 .PHONY: examples
-examples: ## bin/plugins: echo 1.0.0, notes 1.0.0 and 1.1.0, ready to be dropped into a plugins folder
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=1.0.0" -o bin/plugins/echo_v1.0.0 ./examples/echo
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=1.0.0" -o bin/plugins/notes_v1.0.0 ./examples/notes
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=1.1.0" -o bin/plugins/notes_v1.1.0 ./examples/notes
+examples: ## bin/plugins: every example as a plugin, ready to be dropped into a plugins folder
+	for plugin in echo_v1.0.0 notes_v1.0.0 notes_v1.1.0 counter_v1.0.0 counter_v1.1.0; do \
+		CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$${plugin#*_v}" -o "bin/plugins/$$plugin" "./examples/$${plugin%_v*}"; \
+	done
+	@if python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null; then \
+		install -m 755 examples/py-clock/py-clock.py bin/plugins/py-clock_v1.0.0; \
+	else echo "py-clock is left out: it needs Python 3.8 or later"; fi
+	@if node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2> /dev/null; then \
+		install -m 755 examples/node-dice/node-dice.cjs bin/plugins/node-dice_v1.0.0; \
+	else echo "node-dice is left out: it needs Node 20 or later"; fi
 
 .PHONY: demo
 demo: ## an upgrade, a rollback and a refusal while a client calls without pause; under a minute
+	@echo "the demo is being built"
 	@$(GO) run ./integration/demo
 
+# Without this every program with the race detector takes a second to end.
+RACE := atexit_sleep_ms=0
+# Packages that are linked into people's programs, and those that test whole programs from outside.
+LIBRARIES := ./host/... ./plugin/... ./sdk/...
+PROGRAMS := ./cmd/... ./examples/... ./integration/...
 .PHONY: test
-test: ## every test, with the race detector and in random order; about five minutes on two cores
-	$(GO) test -race -shuffle=on -timeout 15m $(FLAGS) ./...
+test: ## every test in random order, the libraries with the race detector; under five minutes on two cores
+	GORACE=$(RACE) $(GO) test -race -shuffle=on -timeout 15m -p 4 $(FLAGS) $(LIBRARIES)
+	$(GO) test -shuffle=on -timeout 15m $(FLAGS) $(PROGRAMS)
+
+.PHONY: race
+race: ## the tests of whole programs once more, with the race detector in them and in the host
+	GORACE=$(RACE) $(GO) test -race -shuffle=on -timeout 20m $(FLAGS) $(PROGRAMS)
 
 .PHONY: integration
 integration: ## only the tests with real binaries and real clients
@@ -70,9 +88,33 @@ fuzz: ## each fuzz target for FUZZTIME (30s)
 		done; \
 	done
 
+# Reports and plots of the bench; ignored by git.
+BENCH_OUT := integration/bench/out
+BENCH := mkdir -p $(BENCH_OUT) && CGO_ENABLED=0 $(GO) run ./integration/bench
+
 .PHONY: bench
-bench: ## cost of a call, of a start and of an idle host, as ratios to the least possible; some minutes
-	$(GO) run ./integration/bench $(FLAGS)
+bench: ## cost of calls, of a start and of an idle host, as ratios to the least possible, and against bench-baseline; minutes; Linux
+	@$(BENCH) -out $(BENCH_OUT)/latest.json $(if $(wildcard $(BENCH_OUT)/baseline.json),-baseline $(BENCH_OUT)/baseline.json) $(FLAGS)
+
+.PHONY: bench-baseline
+bench-baseline: ## the same, kept for later runs of bench to be compared with
+	@$(BENCH) -out $(BENCH_OUT)/baseline.json $(FLAGS)
+
+.PHONY: bench-peers
+bench-peers: ## calls through sox-host and through proxies of other makers, in the same rounds; needs Node 20
+	@$(BENCH) -peers -out $(BENCH_OUT)/peers.json $(FLAGS)
+
+.PHONY: bench-growth
+bench-growth: ## cost by the number of plugins, tools and hosts, with plots in integration/bench/out
+	@$(BENCH) -growth -plots $(BENCH_OUT) -out $(BENCH_OUT)/growth.json $(FLAGS)
+
+.PHONY: bench-events
+bench-events: ## latency of calls during upgrades, and beside plugins that flood, freeze and crash
+	@$(BENCH) -events -out $(BENCH_OUT)/events.json $(FLAGS)
+
+.PHONY: dev-bench
+dev-bench: ## fifty saves of sox-host dev under load, and how much longer a save takes than go build
+	$(GO) test -v -timeout 30m -run 'TestDevUnderLoad|TestDevIsQuick' ./integration -dev.saves 50 -dev.timed 50 $(FLAGS)
 
 # How long the soak goes on, and with which seed; 0 is one at random.
 DURATION ?= 3m
@@ -92,7 +134,8 @@ soak-mutants: ## builds that break a promise on purpose: the soak has to catch e
 
 .PHONY: reliability
 reliability: ## the tests that kill, crash and restart, a hundred times each; Linux
-	$(GO) test -timeout 60m -run 'Killed|Frozen|Frame|Reads|WhereItWas|RestartLoop|Death|QueueAndGiveUp|RollsUnderLoad' -reliability.rounds 100 $(FLAGS) ./integration
+	$(GO) test -timeout 15m -run thundering ./host/internal/shared -rounds 100
+	$(GO) test -timeout 60m -run 'Killed|Frozen|Frame|Reads|WhereItWas|LongDay|RestartLoop|Death|QueueAndGiveUp|RollsUnderLoad' $(FLAGS) ./integration -reliability.rounds 100
 
 .PHONY: cover
 cover: ## test coverage of each package, and cover.out for go tool cover -html

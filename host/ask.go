@@ -1,7 +1,6 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,7 +51,7 @@ type AskOptions struct {
 }
 
 // Answer is what came back. Result and Error are the members of the response, as raw JSON; for a list, Tools is set
-// instead.
+// instead. Beside the failure of a tool, Tools has that tool alone, which says what it takes.
 type Answer struct {
 	PID    int               `json:"pid,omitempty"` // of the running host that answered; 0 = a host of our own
 	Tools  []json.RawMessage `json:"tools,omitempty"`
@@ -61,7 +60,7 @@ type Answer struct {
 	// Problems say why plugins that were asked have nothing to show. With nothing else in the answer to a call, the
 	// plugin could not be started.
 	Problems []string `json:"problems,omitempty"`
-	// NotFound says that there is no such tool, and which there are; then nothing was called.
+	// NotFound says that there is no such tool; then nothing was called, and Tools are those that there are.
 	NotFound string `json:"not_found,omitempty"`
 }
 
@@ -179,7 +178,7 @@ func askPrivate(ctx context.Context, o AskOptions) (Answer, error) {
 		_ = h.spawner.Close() // what would not die is the guard's to end
 		h.output.close()
 	}()
-	h.scan()
+	h.scan(store.Scan)
 	answer, failed := h.ask(ctx, o, true)
 	if failed != nil {
 		if err := context.Cause(ctx); err != nil {
@@ -237,25 +236,30 @@ func (h *Host) ask(ctx context.Context, o AskOptions, prefixed bool) (Answer, *w
 	if o.Tool == "" {
 		return answer, nil
 	}
-	name := o.Tool
-	if long := o.Plugin + "__" + o.Tool; !slices.Contains(names, name) {
-		name = long
+	at := slices.Index(names, o.Tool)
+	if at < 0 {
+		at = slices.Index(names, o.Plugin+"__"+o.Tool)
 	}
-	if !slices.Contains(names, name) {
+	if at < 0 {
 		if len(names) == 0 && len(answer.Problems) > 0 {
 			return answer, nil // it could not be started
 		}
-		answer.NotFound = fmt.Sprintf("%s has no tool %q; it has %s", o.Plugin, o.Tool, cmp.Or(strings.Join(names, ", "), "none"))
+		answer.NotFound = fmt.Sprintf("%s has no tool %q", o.Plugin, o.Tool)
 		return answer, nil
 	}
 	if o.Params == nil {
 		o.Params = json.RawMessage("{}")
 	}
-	params, err := json.Marshal(map[string]any{"name": name, "arguments": o.Params})
+	params, err := json.Marshal(map[string]any{"name": names[at], "arguments": o.Params})
 	if err != nil {
 		return Answer{}, wire.Errorf(wire.CodeInvalidParams, "arguments: %v", err)
 	}
-	return s.request(ctx, "tools/call", params)
+	tool := answer.Tools[at]
+	answer, failed = s.request(ctx, "tools/call", params)
+	if answer.Error != nil || string(wire.Member(answer.Result, "isError")) == "true" {
+		answer.Tools = []json.RawMessage{tool}
+	}
+	return answer, failed
 }
 
 // troubles says what is wrong with plugins that show nothing.

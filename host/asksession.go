@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/host/internal/gateway"
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -30,8 +31,7 @@ func (s *askSession) close() { s.session.Close() }
 
 // open begins the MCP session.
 func (s *askSession) open(ctx context.Context) *wire.Error {
-	const hello = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"sox-host","version":"1"}}`
-	a, failed := s.request(ctx, "initialize", json.RawMessage(hello))
+	a, failed := s.request(ctx, "initialize", bridge.Initialize(nil, nil))
 	switch {
 	case failed != nil:
 		return failed

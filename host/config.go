@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/sox-host/sox-host/host/internal/store"
+	"github.com/sox-host/sox-host/plugin/socket"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
@@ -46,6 +47,9 @@ type Config struct {
 	PluginsDir string // "" means $SOX_PLUGINS_DIR, else HOME/plugins
 	Plugin     string // serve exactly this plugin, with its own names; "" means all, with prefixed names
 
+	// Absent is told to clients as instructions as long as there is no plugin to serve; "" tells them nothing.
+	Absent string
+
 	In  io.Reader // lines from the client; nil means os.Stdin
 	Out io.Writer // lines to the client; nil means os.Stdout. Nothing else is ever written to it
 
@@ -55,6 +59,10 @@ type Config struct {
 	ClientProjectPath string // added to every tools/call as sox/client_context; "" adds nothing
 	ReadOnly          bool   // refuse everything that is not known to be a read
 	Watch             WatchMode
+
+	// Attach names plugins that somebody else runs, by the sockets they listen on. The host connects to them, again and
+	// again, and never starts or ends them. One of the same name in the folder is not used.
+	Attach map[string]string
 
 	ListWait       time.Duration // negative means no waiting; 0 means DefaultListWait
 	DrainTimeout   time.Duration // 0 means each plugin's setting, else 30 s
@@ -91,6 +99,24 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Plugin != "" && !store.ValidName(c.Plugin) {
 		errs = multierror.Append(errs, fmt.Errorf("plugin name %q: want a lower-case letter, then up to 31 letters, digits or hyphens", c.Plugin))
 	}
+	attach := make(map[string]string, len(c.Attach))
+	for name, path := range c.Attach {
+		switch abs, err := filepath.Abs(path); {
+		case !store.ValidName(name):
+			errs = multierror.Append(errs, fmt.Errorf("attached plugin %q: want a lower-case letter, then up to 31 letters, digits or hyphens", name))
+		case path == "":
+			errs = multierror.Append(errs, fmt.Errorf("attached plugin %q: no socket", name))
+		case c.Plugin != "" && c.Plugin != name:
+			errs = multierror.Append(errs, fmt.Errorf("attached plugin %q: only %q is to be served", name, c.Plugin))
+		case err != nil:
+			errs = multierror.Append(errs, err)
+		case len(abs) > socket.MaxPathBytes():
+			errs = multierror.Append(errs, fmt.Errorf("attached plugin %q: %s: %w: %d bytes, this system takes %d", name, abs, socket.ErrPathTooLong, len(abs), socket.MaxPathBytes()))
+		default:
+			attach[name] = abs
+		}
+	}
+	c.Attach = attach
 	switch c.Watch {
 	case "":
 		c.Watch = WatchNew

@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"github.com/sox-host/sox-host/host/internal/control"
+	"github.com/sox-host/sox-host/host/internal/process"
+	"github.com/sox-host/sox-host/host/internal/shared"
 	"github.com/sox-host/sox-host/host/internal/store"
 	"github.com/sox-host/sox-host/plugin/socket"
 )
@@ -38,7 +40,7 @@ const (
 // Finding is one thing that was looked at.
 type Finding struct {
 	Level   Level  `json:"level"`
-	Check   string `json:"check"`   // home, plugins, store, state, run, logs, path, host, process, plugin
+	Check   string `json:"check"`   // home, plugins, store, state, run, logs, path, shared, host, process, plugin
 	Subject string `json:"subject"` // a path, a plugin, a process
 	Text    string `json:"text"`
 	Fix     string `json:"fix,omitempty"` // a command, or what a person has to do
@@ -68,10 +70,12 @@ func Doctor(ctx context.Context, o DoctorOptions) DoctorReport {
 	d.folders()
 	d.program()
 	d.sockets(ctx)
+	d.shared(ctx)
 	d.hosts(ctx)
 	d.processes()
 	d.states(ctx)
 	d.plugins()
+	d.private()
 	report := DoctorReport{Findings: d.findings}
 	for _, f := range d.findings {
 		if f.Level == LevelProblem {
@@ -135,7 +139,7 @@ func (d *doctor) folder(check, path string, mayBeLink bool) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && check == "plugins" && path != filepath.Join(d.Home, "plugins"):
-		d.add(LevelProblem, check, path, "does not exist", "mkdir -p -m 700 "+quoteArg(path))
+		d.add(LevelProblem, check, path, "does not exist", "mkdir -p -m 700 "+store.QuoteArg(path))
 	case errors.Is(err, fs.ErrNotExist) && check == "plugins":
 		d.add(LevelOK, check, path, "missing, made at the first start", "")
 	case errors.Is(err, fs.ErrNotExist):
@@ -164,33 +168,25 @@ func checkFolder(path string, mayBeLink bool) error {
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
 		if !mayBeLink {
-			return &folderFault{text: "is a link, which somebody may have planted", fix: "look where it leads, and replace it by a folder: rm " + quoteArg(path)}
+			return &folderFault{text: "is a link, which somebody may have planted", fix: "look where it leads, and replace it by a folder: rm " + store.QuoteArg(path)}
 		}
 		if info, err = os.Stat(path); err != nil {
-			return &folderFault{text: "is a link that leads nowhere", fix: "rm " + quoteArg(path)}
+			return &folderFault{text: "is a link that leads nowhere", fix: "rm " + store.QuoteArg(path)}
 		}
 	}
 	if !info.IsDir() {
 		return &folderFault{text: "is not a folder", fix: "move it elsewhere"}
 	}
 	if uid := ownerOf(info); uid >= 0 && uid != os.Geteuid() {
-		return &folderFault{text: fmt.Sprintf("belongs to uid %d, not to uid %d", uid, os.Geteuid()), fix: fmt.Sprintf("sudo chown %d %s", os.Geteuid(), quoteArg(path))}
+		return &folderFault{text: fmt.Sprintf("belongs to uid %d, not to uid %d", uid, os.Geteuid()), fix: fmt.Sprintf("sudo chown %d %s", os.Geteuid(), store.QuoteArg(path))}
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		return &folderFault{text: fmt.Sprintf("others may write it (mode %04o)", info.Mode().Perm()), fix: "chmod go-w " + quoteArg(path), writable: true}
+		return &folderFault{text: fmt.Sprintf("others may write it (mode %04o)", info.Mode().Perm()), fix: "chmod go-w " + store.QuoteArg(path), writable: true}
 	}
 	if info.Mode().Perm()&0o700 != 0o700 {
-		return &folderFault{text: fmt.Sprintf("you may not use it (mode %04o)", info.Mode().Perm()), fix: "chmod u+rwx " + quoteArg(path)}
+		return &folderFault{text: fmt.Sprintf("you may not use it (mode %04o)", info.Mode().Perm()), fix: "chmod u+rwx " + store.QuoteArg(path)}
 	}
 	return nil
-}
-
-// quoteArg quotes a path for a shell.
-func quoteArg(s string) string {
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // disk looks at the file system of the store, or of what exists above it.
@@ -227,7 +223,7 @@ func (d *doctor) program() {
 	}
 	found, err := exec.LookPath("sox-host")
 	if err != nil {
-		d.add(LevelWarning, "path", self, "sox-host is not on PATH: a client that starts it by name will not find it", "give clients the full path, "+quoteArg(self))
+		d.add(LevelWarning, "path", self, "sox-host is not on PATH: a client that starts it by name will not find it", "give clients the full path, "+store.QuoteArg(self))
 		return
 	}
 	mine, err := os.Stat(self)
@@ -258,10 +254,44 @@ func (d *doctor) sockets(ctx context.Context) {
 		}
 		return
 	}
-	paths, _ := filepath.Glob(filepath.Join(run, "*.sock")) // the pattern is valid unless the home has brackets
+	paths, err := control.Sockets(run)
+	if err != nil {
+		d.add(LevelProblem, "run", run, err.Error(), "")
+	}
 	for _, path := range paths {
 		if found, err := socket.Probe(ctx, path); err == nil && found == socket.StaleOrStarting {
 			d.add(LevelNote, "run", path, "left by a host that died; the next host removes it", "sox-host doctor --fix")
+		}
+	}
+}
+
+// shared looks at the sockets of processes that several hosts use.
+func (d *doctor) shared(ctx context.Context) {
+	const check = "shared"
+	if d.Fix {
+		if dead, err := shared.Sweep(d.Home); err != nil {
+			d.add(LevelProblem, check, d.Home, err.Error(), "")
+		} else if dead > 0 {
+			d.add(LevelFixed, check, d.Home, fmt.Sprintf("what %d dead shared processes left was removed", dead), "")
+		}
+	}
+	found, err := shared.List(ctx, d.Home)
+	var unsafe *socket.FolderError
+	if err != nil && !errors.As(err, &unsafe) { // which is told already
+		d.add(LevelProblem, check, d.Home, err.Error(), "")
+	}
+	for _, f := range found {
+		holder := fmt.Sprintf("process %d", f.Holder.PID)
+		switch {
+		case f.Err != nil:
+			d.add(LevelProblem, check, f.Path, f.Err.Error(), "")
+		case f.Held && !f.Liveness.Serving():
+			d.add(LevelProblem, check, f.Path, holder+" holds its lock and does not serve: it is starting, ending, or hangs",
+				fmt.Sprintf("if it stays so, look at it, then: kill %d", f.Holder.PID))
+		case f.Liveness.Serving():
+			d.add(LevelOK, check, f.Path, holder+" serves", "")
+		case f.Liveness == socket.StaleOrStarting:
+			d.add(LevelNote, check, f.Path, "left by a shared process that died; the next host removes it", "sox-host doctor --fix")
 		}
 	}
 }
@@ -297,18 +327,14 @@ func (d *doctor) host(ctx context.Context, r *Remote) Finding {
 	return f
 }
 
-// processes looks for plugins whose host is gone. They are named and left alone: that they are ours is likely, and a
-// signal needs proof.
+// processes names what a host that is gone has left. The next host that starts ends it.
 func (d *doctor) processes() {
-	for _, p := range leftovers(d.runFolder()) {
-		d.add(LevelWarning, "process", fmt.Sprintf("pid %d", p.pid), "started by a host that is gone: "+p.command, fmt.Sprintf("look at it, then: kill %d", p.pid))
+	for _, pid := range process.Orphans() {
+		if command := commandLine(pid); command != "" {
+			d.add(LevelWarning, "process", fmt.Sprintf("pid %d", pid), "left by a host that is gone: "+command,
+				fmt.Sprintf("the next sox-host serve ends it, or now: kill %d", pid))
+		}
 	}
-}
-
-// leftover is a process with a host's mark and no host.
-type leftover struct {
-	pid     int
-	command string
 }
 
 // states looks at what is remembered about each plugin.
@@ -359,14 +385,25 @@ func (d *doctor) plugins() {
 		d.add(LevelProblem, "plugins", d.PluginsDir, err.Error(), "")
 		return
 	}
+	if len(inventory.Plugins) == 0 {
+		d.add(LevelNote, "plugin", d.PluginsDir, "no plugins there", "sox-host install FILE")
+	}
 	for _, p := range inventory.Plugins {
 		before := len(d.findings)
 		for _, f := range p.Files {
+			if slices.Contains(p.Shadowed, f.Path) {
+				d.add(LevelWarning, "plugin", p.Plugin, filepath.Base(f.Path)+": "+f.Reason, "keep one of the two")
+				continue
+			}
 			d.file(f, p.Plugin)
 		}
 		for _, problem := range p.Problems {
-			if !told(d.findings[before:], problem) {
-				d.add(LevelWarning, "plugin", p.Plugin, problem, "sox-host info "+p.Plugin)
+			fix := "sox-host info " + p.Plugin
+			if problem == p.failed {
+				fix = "sox-host logs " + p.Plugin
+			}
+			if problem == p.failed || !told(d.findings[before:], problem) {
+				d.add(LevelWarning, "plugin", p.Plugin, problem, fix)
 			}
 		}
 		if len(d.findings) == before {

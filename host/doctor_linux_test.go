@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,56 +8,56 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/sox-host/sox-host/host/internal/process"
 )
 
-// TestLeftovers starts two marked processes: one under something that looks like a guard, one under a shell.
-func TestLeftovers(t *testing.T) {
-	if os.Getenv("SOX_PLUGIN_INSTANCE") != "" {
-		t.Fatal("this test itself runs as a plugin")
-	}
-	guarded := markedChild(t, GuardCommand)
-	alone := markedChild(t, "shell")
-	found := leftovers(t.TempDir())
-	has := func(pid int) bool {
-		return slices.ContainsFunc(found, func(l leftover) bool { return l.pid == pid && strings.Contains(l.command, "sleep 60") })
-	}
-	if has(guarded) {
-		t.Error("a process with a guard was reported")
-	}
-	if !has(alone) {
-		t.Errorf("process %d without a host was not found among %v", alone, found)
-	}
-}
-
-// markedChild starts a marked process below a shell that is called zero, and returns its pid. Both end with the test.
-func markedChild(t *testing.T, zero string) int {
-	t.Helper()
-	cmd := exec.Command("sh", "-c", "SOX_PLUGIN_INSTANCE=test sleep 60 & echo $!; wait", zero)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, err := cmd.StdoutPipe()
+// A process with the mark of a host that is gone is named, one with the mark of a host that lives is not.
+func TestDoctorNamesWhatIsLeft(t *testing.T) {
+	info, err := os.Stat("/proc/self/ns/pid")
 	if err != nil {
 		t.Fatal(err)
 	}
+	space := info.Sys().(*syscall.Stat_t).Ino
+	self, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := strings.Fields(string(self[strings.LastIndexByte(string(self), ')')+1:]))[19] // field 22 of the whole line
+	ours := markedChild(t, fmt.Sprintf("%d-%s-%d-x.1", os.Getpid(), started, space))
+	var report DoctorReport
+	named := func(pid int) bool {
+		return slices.ContainsFunc(report.Findings, func(f Finding) bool {
+			return f.Check == "process" && f.Subject == fmt.Sprintf("pid %d", pid) && strings.HasSuffix(f.Text, "sleep 60")
+		})
+	}
+	for {
+		left := markedChild(t, fmt.Sprintf("%d-1-%d-x.1", os.Getpid(), space)) // another process had this number
+		report = Doctor(t.Context(), DoctorOptions{Home: t.TempDir(), PluginsDir: t.TempDir()})
+		if named(left) {
+			break
+		}
+		if commandLine(left) != "" {
+			t.Fatalf("process %d is not named: %+v", left, report.Findings)
+		}
+		// A host of some other test has started meanwhile, and ended it.
+	}
+	if named(ours) {
+		t.Error("a process of a host that lives is named")
+	}
+}
+
+// markedChild starts a marked process, which ends with the test.
+func markedChild(t *testing.T, mark string) int {
+	t.Helper()
+	cmd := exec.Command("sleep", "60")
+	cmd.Env = append(os.Environ(), process.InstanceVariable+"="+mark)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	pid := 0
-	if err == nil {
-		_, err = fmt.Sscan(line, &pid)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The pid is known at the fork, the command and its environment only after the exec.
-	for !strings.Contains(strings.Join(arguments(pid), " "), "sleep 60") || strings.Contains(strings.Join(arguments(pid), " "), "sh -c") {
-		if err := syscall.Kill(pid, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return pid
+	return cmd.Process.Pid
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/sox-host/sox-host/host/internal/front"
 	"github.com/sox-host/sox-host/host/internal/gateway"
 	"github.com/sox-host/sox-host/host/internal/process"
+	"github.com/sox-host/sox-host/host/internal/shared"
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/host/internal/store"
 )
@@ -28,6 +30,9 @@ const (
 	// wakeDelay is how long after the first request a host begins to listen for commands and to watch its folder:
 	// 20 ms, in which 20 plugins are listed from the cache twice over.
 	wakeDelay = 20 * time.Millisecond
+	// warmDelay is how long after the first request what the next host begins with is written: 3 s, by when the lists
+	// of most plugins are known.
+	warmDelay = 3 * time.Second
 	// lastStops is how long plugins may take to be stopped after that, before a client that does not read is given
 	// up: what their end proves is still answered.
 	lastStops = 450 * time.Millisecond
@@ -40,6 +45,7 @@ const (
 type Host struct {
 	cfg     Config
 	log     hclog.Logger
+	slotLog hclog.Logger // of all slots
 	home    *store.Home
 	state   *store.State
 	gw      *gateway.Gateway
@@ -47,18 +53,24 @@ type Host struct {
 	spawner *process.Spawner // set by Run
 	session *gateway.Session // set by Run
 	output  *pluginOutput
+	// plainEnvHash is the hash of the environment of a plugin without settings of its own.
+	plainEnvHash func() string
 
 	mu       sync.Mutex
 	slots    map[string]*slot.Slot // by plugin
+	launches map[string]*launcher  // by plugin
 	order    map[string]int        // from the settings
 	problems []string              // files of the folder that are no plugins
+	looking  bool                  // builds are looked at and not served: set before use
+	closing  bool                  // no slot is made any more
 
 	asks     atomic.Int32 // questions of the command line that are being answered
 	scanning sync.Mutex   // held during a scan: two at once would make two slots of one plugin
 
-	awake sync.Once // the first request starts the control socket and the watcher
-	work  sync.WaitGroup
-	ctx   context.Context // of Run
+	awake  sync.Once   // the first request starts the control socket and the watcher
+	waking *time.Timer // set by it
+	work   sync.WaitGroup
+	ctx    context.Context // of Run
 }
 
 // New checks the configuration and opens the home. It writes and starts nothing.
@@ -82,7 +94,12 @@ func New(cfg Config) (*Host, error) {
 		state: state,
 		slots: make(map[string]*slot.Slot),
 		order: make(map[string]int),
+
+		launches: make(map[string]*launcher),
 	}
+	h.slotLog = h.log.Named("slot")
+	state.Warm()
+	h.plainEnvHash = sync.OnceValue(func() string { return hashEnv(nil, store.Settings{}, os.Environ(), false) })
 	h.output = newPluginOutput(home, h.log)
 	h.gw = gateway.New(gateway.Config{
 		Version:        cfg.Version,
@@ -92,6 +109,7 @@ func New(cfg Config) (*Host, error) {
 		ListWait:       cfg.ListWait,
 		ReadOnly:       cfg.ReadOnly,
 		Context:        clientContext(cfg.ClientProjectPath),
+		Absent:         cfg.Absent,
 		Awake:          h.wake,
 		Logger:         h.log.Named("gateway"),
 	})
@@ -104,8 +122,10 @@ func (h *Host) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h.ctx, h.since = ctx, time.Now()
+	if err := h.missingRequired(h.scan(store.Names)); err != nil {
+		return err
+	}
 	h.spawner = process.NewSpawner(process.Options{Logger: h.log.Named("process"), Guard: h.cfg.Guard})
-	h.scan()
 
 	f := front.NewStdio(h.cfg.In, h.cfg.Out, h.cfg.MaxLineBytes)
 	h.session = h.gw.NewSession(f.Out)
@@ -117,22 +137,24 @@ func (h *Host) Run(ctx context.Context) error {
 	deaf := time.AfterFunc(lastAnswers+lastStops, func() { f.Out.Fail(errors.New("the client does not read")) })
 	defer deaf.Stop()
 	if !errors.Is(err, front.ErrClientGone) {
-		within(h.session.Quiet(), time.Until(deadline))
+		process.Within(h.session.Quiet(), time.Until(deadline))
 	}
 	closing, stop := context.WithDeadline(context.Background(), deadline)
 	h.closeSlots(closing)
 	stop()
 	h.session.Close()
 	cancel()
+	h.unwake()
 	if failure := h.spawner.Close(); failure != nil {
 		h.log.Error("processes left behind", "error", failure)
 	}
 	h.work.Wait()
+	h.keepWarm()
 	h.output.close()
 	flushed := make(chan struct{})
 	// Ends when the client has read everything, or below.
 	go func() { _ = f.Out.Empty(); close(flushed) }()
-	within(flushed, lastWrites)
+	process.Within(flushed, lastWrites)
 	f.Out.Fail(errors.New("the host has ended"))
 	<-flushed
 	return nil
@@ -145,19 +167,10 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// within waits for c, at most d.
-func within(c <-chan struct{}, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-c:
-	case <-timer.C:
-	}
-}
-
-// closeSlots stops all plugins at the same time.
+// closeSlots stops all plugins at the same time. None comes after that: nobody would stop it.
 func (h *Host) closeSlots(ctx context.Context) {
 	h.mu.Lock()
+	h.closing = true
 	slots := make([]*slot.Slot, 0, len(h.slots))
 	for _, s := range h.slots {
 		slots = append(slots, s)
@@ -185,32 +198,73 @@ func (h *Host) ensureFolder() {
 // nothing is started, locked or bound: some clients start a server twice and kill the first.
 func (h *Host) wake() {
 	h.awake.Do(func() {
-		// All end with ctx; Run joins them. They begin when the client's first questions have been answered from
-		// the cache: making files competes with that on a small machine.
-		h.work.Go(func() {
-			if !h.pause(wakeDelay) {
-				return
-			}
-			h.ensureFolder()
-			err := control.ListenAndServe(h.ctx, h.home.Dir(), h.cfg.PluginsDir, h, nil, func(err error) {
-				h.log.Warn("control socket", "error", err)
-			})
-			if err != nil {
-				h.log.Error("no control socket: sox-host status and upgrade will not find this host", "error", err)
-			}
-		})
-		h.work.Go(func() {
-			if !h.pause(wakeDelay) {
-				return
-			}
-			if err := h.home.Sweep(); err != nil {
-				h.log.Warn("unfinished copies in the store were not removed", "error", err)
-			}
-			if h.ensureFolder(); h.cfg.Watch != WatchOff {
-				h.watch(h.ctx)
-			}
+		// Run joins it.
+		h.work.Add(1)
+		h.waking = time.AfterFunc(wakeDelay, func() {
+			defer h.work.Done()
+			h.attend()
 		})
 	})
+}
+
+// attend begins everything that a host does beside its client: commands, the plugins folder, what the next host starts
+// with. It comes when the client's first questions have been answered from the cache: making files and threads competes
+// with that on a small machine. All ends with ctx, and Run joins it.
+func (h *Host) attend() {
+	if h.ctx.Err() != nil {
+		return
+	}
+	h.work.Go(func() {
+		h.ensureFolder()
+		err := control.ListenAndServe(h.ctx, h.home.Dir(), h.cfg.PluginsDir, h, nil, func(err error) {
+			h.log.Warn("control socket", "error", err)
+		})
+		if err != nil {
+			h.log.Error("no control socket: sox-host status and upgrade will not find this host", "error", err)
+		}
+	})
+	h.work.Go(func() {
+		if err := h.home.Sweep(); err != nil {
+			h.log.Warn("unfinished copies in the store were not removed", "error", err)
+		}
+		if _, err := shared.Sweep(h.home.Dir()); err != nil {
+			h.log.Warn("not all that dead shared processes left was removed", "error", err)
+		}
+		if n := process.SweepOrphans(); n > 0 {
+			h.log.Warn("ended what the plugins of hosts that are gone had left", "processes", n)
+		}
+		h.ensureFolder()
+		if h.cfg.Watch == WatchOff {
+			h.scan(store.Scan) // the first one looked at names only
+		} else {
+			h.watch(h.ctx)
+		}
+	})
+	h.work.Go(func() {
+		for wait := warmDelay; wait > 0 && h.pause(wait); {
+			wait = h.keepWarm()
+		}
+	})
+	if os.Getpid() == 1 { // of a container: every orphan in it becomes the host's child
+		h.work.Go(func() { h.spawner.ReapOrphans(h.ctx) })
+	}
+}
+
+// unwake undoes wake if nothing has come of it yet.
+func (h *Host) unwake() {
+	h.awake.Do(func() {}) // from here on it is too late
+	if h.waking != nil && h.waking.Stop() {
+		h.work.Done()
+	}
+}
+
+// keepWarm writes what the next host begins with, or returns how long to wait for the folder's last change to settle.
+func (h *Host) keepWarm() (again time.Duration) {
+	again, err := h.state.KeepWarm()
+	if err != nil {
+		h.log.Warn("the next start has to read every state and catalog by itself", "error", err)
+	}
+	return again
 }
 
 // pause waits for d and says whether the host still runs.
@@ -225,22 +279,25 @@ func (h *Host) pause(d time.Duration) bool {
 	}
 }
 
-// scan makes a slot for every plugin of the folder that has none yet.
-func (h *Host) scan() {
+// scan makes a slot for every plugin of the folder that has none yet. look is how the folder is listed: by names
+// alone when a client waits for its first answer, by a look at each file as soon as there is time.
+func (h *Host) scan(look func(dir string) (store.Listing, error)) store.Listing {
 	h.scanning.Lock()
 	defer h.scanning.Unlock()
-	listing, err := store.Scan(h.cfg.PluginsDir)
-	if err != nil {
-		h.mu.Lock()
-		h.problems = []string{err.Error()}
-		h.mu.Unlock()
-		h.log.Error("plugins folder not read; no plugin is served", "error", err)
-		return
-	}
+	listing, err := look(h.cfg.PluginsDir)
 	var problems []string
+	if err != nil { // what is attached needs no folder
+		listing = store.Listing{}
+		if errors.Is(err, fs.ErrNotExist) && h.cfg.PluginsDir == h.home.PluginsDir() {
+			h.log.Info("no plugins folder yet: it is made with the client's first request", "folder", h.cfg.PluginsDir)
+		} else {
+			problems = []string{err.Error()}
+			h.log.Error("plugins folder not read; no plugin of it is served", "error", err)
+		}
+	}
 	for _, f := range listing.Files {
 		switch f.Verdict {
-		case store.Ready, store.SettingsFile, store.Sidecar, store.Ignored, store.Settling:
+		case "", store.Ready, store.SettingsFile, store.Sidecar, store.Ignored, store.Settling:
 		default:
 			if !f.Foreign() {
 				problems = append(problems, fmt.Sprintf("%s: %s: %s", f.Path, f.Verdict, f.Reason))
@@ -250,27 +307,55 @@ func (h *Host) scan() {
 	h.mu.Lock()
 	missing := slices.DeleteFunc(h.names(listing), func(name string) bool { return h.slots[name] != nil })
 	h.mu.Unlock()
-	// Each reads some small files; together they are most of what a start waits for.
 	made := make([]*slot.Slot, len(missing))
 	orders := make([]int, len(missing))
-	var making sync.WaitGroup
 	for i, name := range missing {
-		making.Go(func() { made[i], orders[i] = h.newSlot(name, listing.Files) })
+		made[i], orders[i] = h.newSlot(name, listing.Files)
 	}
-	making.Wait()
 
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.problems = problems
+	closing := h.closing
 	for i, name := range missing {
-		h.slots[name], h.order[name] = made[i], orders[i]
+		if !closing {
+			h.slots[name], h.order[name] = made[i], orders[i]
+		}
 	}
-	h.gw.SetSlots(h.orderedLocked())
+	slots := h.orderedLocked()
+	h.mu.Unlock()
+	if !closing {
+		h.gw.SetSlots(slots) // in the order of the scans, one of which runs at a time
+	}
+	return listing
 }
 
-// names lists the plugins to serve: those with a plugin file, ready or not, and those with a committed build.
+// missingRequired refuses to serve without a plugin that its settings require and of which there is no file. What is
+// wrong with a file is found by starting it.
+func (h *Host) missingRequired(listing store.Listing) error {
+	var missing []string
+	for _, f := range listing.Files {
+		if f.Kind != store.NoKind || f.Name == "" || h.slot(f.Name) != nil || h.cfg.Plugin != "" && h.cfg.Plugin != f.Name {
+			continue
+		}
+		// Settings that cannot be read require nothing; sox-host doctor says what is wrong with them.
+		if s, err := store.LoadSettings(h.cfg.PluginsDir, f.Name); err == nil && s.Required {
+			missing = append(missing, f.Name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	name := missing[0]
+	return fmt.Errorf("%w: %s: required, and %s has no file of it: put one there, or take \"required\" out of %s.json", ErrUnknownPlugin, strings.Join(missing, ", "), h.cfg.PluginsDir, name)
+}
+
+// names lists the plugins to serve: those with a plugin file, ready or not, those with a committed build, and those
+// that are attached.
 func (h *Host) names(listing store.Listing) []string {
 	seen := make(map[string]bool)
+	for name := range h.cfg.Attach {
+		seen[name] = true
+	}
 	for _, f := range listing.Files {
 		if f.Name != "" && !f.Version.IsZero() && !f.Foreign() {
 			seen[f.Name] = true
@@ -305,10 +390,16 @@ func (h *Host) orderedLocked() []*slot.Slot {
 // newSlot makes the slot of one plugin from its settings, and says where it stands in lists. files are those of the
 // folder: what is not among them is not looked for. Bad settings let every start fail with the reason, until they are repaired.
 func (h *Host) newSlot(name string, files []store.File) (s *slot.Slot, order int) {
-	hasSettings, hasManifest := false, false
+	hasSettings := false
+	var manifests []string
 	for _, f := range files {
-		hasSettings = hasSettings || f.Name == name && f.Kind == store.NoKind
-		hasManifest = hasManifest || f.Name == name && f.Kind == store.Manifest
+		switch {
+		case f.Name != name:
+		case f.Kind == store.NoKind:
+			hasSettings = true
+		case f.Kind == store.Manifest:
+			manifests = append(manifests, f.Path)
+		}
 	}
 	var settings store.Settings
 	var err error
@@ -323,7 +414,7 @@ func (h *Host) newSlot(name string, files []store.File) (s *slot.Slot, order int
 	if h.cfg.DrainTimeout > 0 {
 		drain = h.cfg.DrainTimeout
 	}
-	return slot.New(slot.Config{
+	cfg := slot.Config{
 		Name: name,
 		Settings: slot.Settings{
 			StartTimeout: settings.StartTimeout,
@@ -332,15 +423,30 @@ func (h *Host) newSlot(name string, files []store.File) (s *slot.Slot, order int
 			IdleRetire:   settings.IdleRetire,
 			Exclusive:    settings.Exclusive,
 			Constraint:   settings.Constraint.String(),
+
+			StopTimeout:   settings.StopTimeout,
+			HealthTimeout: settings.HealthTimeout,
+			KeepWarm:      settings.KeepWarm,
+			Required:      settings.Required,
+			Serial:        settings.Serial,
 		},
 		PluginsDir: h.cfg.PluginsDir,
 		Home:       h.home,
 		State:      h.state,
-		EnvHash:    l.envHash(settings, os.Environ(), hasManifest),
+		EnvHash:    h.envHash(settings, manifests),
 		Launcher:   l,
 		Observer:   h.gw,
-		Logger:     h.log.Named("slot"),
-	}), settings.Order
+		Logger:     h.slotLog,
+	}
+	if path := h.cfg.Attach[name]; path != "" {
+		l.attach(&cfg, path)
+	} else if settings.Lifetime == store.Shared {
+		cfg.Settings.IdleRetire = 0 // the process itself has it: no host knows what the others do
+	}
+	h.mu.Lock()
+	h.launches[name] = l
+	h.mu.Unlock()
+	return slot.New(cfg), settings.Order
 }
 
 // clientSettings are the settings that clients see the effect of at once, without a restart of the plugin.
@@ -353,4 +459,11 @@ func (h *Host) slot(name string) *slot.Slot {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.slots[name]
+}
+
+// launcher returns what starts the processes of a plugin that has a slot.
+func (h *Host) launcher(name string) *launcher {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.launches[name]
 }

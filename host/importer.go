@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sox-host/sox-host/host/internal/store"
@@ -50,8 +49,10 @@ type ImportReport struct {
 
 // ImportedFile is one file of a client.
 type ImportedFile struct {
-	Path    string        `json:"path"`
-	Client  ImportClient  `json:"client,omitempty"`
+	Path   string       `json:"path"`
+	Client ImportClient `json:"client,omitempty"`
+	// Guessed says that neither the file's name nor its folder tells whose it is.
+	Guessed bool          `json:"guessed,omitempty"`
 	Error   string        `json:"error,omitempty"`
 	Entries []ImportEntry `json:"entries"`
 	// Config is what the client needs instead of the imported entries; what was not imported stays in it.
@@ -69,7 +70,8 @@ type ImportEntry struct {
 	Hints    []string        `json:"hints,omitempty"`
 	Files    []string        `json:"files,omitempty"`    // written, or to be written
 	Manifest json.RawMessage `json:"manifest,omitempty"` // its content
-	Secrets  []string        `json:"secrets,omitempty"`  // variables whose values go into NAME.json
+	Secrets  []string        `json:"secrets,omitempty"`  // variables in NAME.json that look like credentials, some made of headers
+	Plain    []string        `json:"plain,omitempty"`    // other variables in NAME.json
 	Passed   []string        `json:"passed,omitempty"`   // variables that the client hands over at every start
 
 	server   clientServer
@@ -81,13 +83,17 @@ const reasonItself = "it is sox-host itself"
 
 // manifestFile is what a manifest looks like in a file.
 type manifestFile struct {
-	Command  string   `json:"command"`
-	Args     []string `json:"args,omitempty"`
-	EnvAllow []string `json:"env_allow,omitempty"`
-	Cwd      string   `json:"cwd,omitempty"`
+	Command   string            `json:"command,omitempty"`
+	Args      []string          `json:"args,omitempty"`
+	URL       string            `json:"url,omitempty"`
+	Transport string            `json:"transport,omitempty"`
+	Headers   map[string]string `json:"headers,omitempty"`
+	EnvAllow  []string          `json:"env_allow,omitempty"`
+	Cwd       string            `json:"cwd,omitempty"`
 }
 
-// Import reads the configurations of clients and writes a manifest NAME_vX.Y.Z.json for each server that is a command.
+// Import reads the configurations of clients and writes a manifest NAME_vX.Y.Z.json for each server that is a command
+// or a url.
 // Values of variables go into NAME.json, mode 0600; those that the client fills in at each start are passed on by
 // name. Nothing is started. An existing file with other content is refused unless Replace is set. Failures are in the
 // report; an error means that nothing was begun.
@@ -164,7 +170,7 @@ func (im *importer) file(ctx context.Context, path string) ImportedFile {
 		im.fail(exitOf(err))
 		return out
 	}
-	out.Client = f.client
+	out.Client, out.Guessed = f.client, f.guessed
 	for _, server := range f.servers {
 		e := im.plan(f.client, server)
 		if e.Result == "" {
@@ -189,34 +195,12 @@ func (im *importer) plan(client ImportClient, s clientServer) ImportEntry {
 		e.Result = ImportSkipped
 		return e
 	}
-	m := manifestFile{Command: s.settle(s.Command), Cwd: s.settle(s.Cwd)}
-	for _, arg := range s.Args {
-		m.Args = append(m.Args, s.settle(arg))
-	}
-	m.placeIn(s.base)
 	values := make(map[string]string)
-	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
-		value := s.Env[name]
-		switch {
-		case value == nil:
-		case variable().MatchString(s.settle(*value)) && !s.literal:
-			m.EnvAllow = append(m.EnvAllow, name)
-			e.passed[name] = *value
-			e.Passed = append(e.Passed, name)
-		default:
-			values[name] = s.settle(*value)
-			e.Secrets = append(e.Secrets, name)
-		}
-	}
-	if s.EnvFile != "" {
-		e.Hints = append(e.Hints, fmt.Sprintf("its envFile %s is not read: put what the server needs into \"env\" of NAME.json", s.EnvFile))
-	}
-	var pinned bool
-	if e.Version, pinned = pinnedVersion(m); !pinned {
-		e.Hints = append(e.Hints, "its version is not pinned, so it is 0.0.0 here: name one, as in npx PACKAGE@1.2.3 or uvx PACKAGE==1.2.3, to have upgrades in your hands")
-	}
-	if _, err := exec.LookPath(m.Command); err != nil {
-		e.Hints = append(e.Hints, fmt.Sprintf("the command %s is not found here: install it", m.Command))
+	var m manifestFile
+	if s.URL != "" {
+		m = e.remote(s, values)
+	} else {
+		m = e.command(s, values)
 	}
 	e.Manifest = asJSON(m)
 	if len(values) > 0 {
@@ -227,6 +211,48 @@ func (im *importer) plan(client ImportClient, s clientServer) ImportEntry {
 		e.Hints[i] = strings.ReplaceAll(e.Hints[i], "NAME.json", e.Plugin+".json")
 	}
 	return e
+}
+
+// command is the manifest of a server that runs here. Variables that the client gives it go into values, or into Passed.
+func (e *ImportEntry) command(s clientServer, values map[string]string) manifestFile {
+	m := manifestFile{Command: s.settle(s.Command), Cwd: s.settle(s.Cwd)}
+	for _, arg := range s.Args {
+		m.Args = append(m.Args, s.settle(arg))
+	}
+	m.placeIn(s.base)
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		if value := s.Env[name]; value != nil {
+			e.variable(s, &m, values, name, *value)
+		}
+	}
+	if s.EnvFile != "" {
+		e.Hints = append(e.Hints, fmt.Sprintf("its envFile %s is not read: put what the server needs into \"env\" of NAME.json", s.EnvFile))
+	}
+	var pinned bool
+	if e.Version, pinned = pinnedVersion(m); !pinned && fetches(m) {
+		e.Hints = append(e.Hints, "its version is not pinned, so it is 0.0.0 here: name one, as in npx PACKAGE@1.2.3 or uvx PACKAGE==1.2.3, to have upgrades in your hands")
+	}
+	if _, err := exec.LookPath(m.Command); err != nil {
+		e.Hints = append(e.Hints, fmt.Sprintf("the command %s is not found here: install it", m.Command))
+	}
+	return m
+}
+
+// variable gives the plugin a variable with a text of the client's file: one that the client fills in is passed on by
+// name, any other is a value for the user's eyes alone.
+func (e *ImportEntry) variable(s clientServer, m *manifestFile, values map[string]string, name, text string) {
+	if settled := s.settle(text); s.literal || !variable().MatchString(settled) {
+		values[name] = settled
+		if s.URL != "" || looksSecret(name, settled) { // parts of an address and headers are made for keys
+			e.Secrets = append(e.Secrets, name)
+		} else {
+			e.Plain = append(e.Plain, name)
+		}
+		return
+	}
+	m.EnvAllow = append(m.EnvAllow, name)
+	e.passed[name] = text
+	e.Passed = append(e.Passed, name)
 }
 
 func asJSON(v any) []byte {
@@ -249,7 +275,7 @@ func notImportable(s clientServer) string {
 	case s.Disabled:
 		return "disabled in the client"
 	case s.URL != "":
-		return "a server behind a url has no command to run; remote servers cannot be imported yet, leave it with the client"
+		return notReachable(s)
 	case s.Command == "" && s.Type != "" && s.Type != "stdio":
 		return fmt.Sprintf("of type %q, which has no command to run: leave it with the client", s.Type)
 	case s.Command == "":
@@ -293,13 +319,18 @@ func (m *manifestFile) placeIn(base string) {
 var runners = []string{"npx", "bunx", "pnpx", "pnpm", "yarn", "bun", "deno", "npm", "uvx", "uv", "pipx", "docker", "podman", "cmd", "cmd.exe", "npx.cmd", "go"}
 
 // packageVersion is the end of a package with its version: name@1.2.3, name==1.2.3, image:1.2.3.
-var packageVersion = sync.OnceValue(func() *regexp.Regexp {
+func packageVersion() *regexp.Regexp {
 	return regexp.MustCompile(`^[^\s=-][^\s=]*?(?:@|==|:)v?([0-9]+\.[0-9]+\.[0-9]+(?:[-+][0-9A-Za-z.+-]+)?)$`)
-})
+}
+
+// fetches says whether a command fetches a package, in a version that it may be told.
+func fetches(m manifestFile) bool {
+	return slices.Contains(runners, filepath.Base(filepath.ToSlash(m.Command)))
+}
 
 // pinnedVersion finds the version that the arguments ask for, else 0.0.0.
 func pinnedVersion(m manifestFile) (version string, pinned bool) {
-	if slices.Contains(runners, filepath.Base(filepath.ToSlash(m.Command))) {
+	if fetches(m) {
 		for _, arg := range m.Args {
 			if found := packageVersion().FindStringSubmatch(arg); found != nil {
 				if v, err := store.ParseVersion(found[1]); err == nil {
@@ -311,7 +342,7 @@ func pinnedVersion(m manifestFile) (version string, pinned bool) {
 	return "0.0.0", false
 }
 
-var notInName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^a-z0-9]+`) })
+func notInName() *regexp.Regexp { return regexp.MustCompile(`[^a-z0-9]+`) }
 
 // pluginNameOf makes a plugin's name of any text.
 func pluginNameOf(server string) string {
@@ -389,7 +420,7 @@ func (im *importer) write(ctx context.Context, e *ImportEntry) error {
 		}
 	}
 	e.Result = ImportDone
-	return syncFolder(im.PluginsDir)
+	return store.SyncFolder(im.PluginsDir)
 }
 
 // writePrivate writes a file that only this user can read; it appears whole, by rename.

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // ImportClient is whose configuration a file is. It decides how variables are written and what replaces the file.
@@ -34,6 +33,7 @@ const maxClientFile = 64 << 20
 type clientFile struct {
 	path    string
 	client  ImportClient
+	guessed bool // nothing but habit says so
 	servers []clientServer
 	inputs  json.RawMessage // VS Code's questions for secrets, kept for the replacement
 }
@@ -52,7 +52,13 @@ type clientServer struct {
 	EnvFile  string             `json:"envFile"`
 	Cwd      string             `json:"cwd"`
 	URL      string             `json:"url"`
+	Headers  map[string]*string `json:"headers"`
 	Disabled bool               `json:"disabled"`
+
+	// How else a client may be told to sign in: only that it was.
+	HeadersHelper json.RawMessage `json:"headersHelper"`
+	OAuth         json.RawMessage `json:"oauth"`
+	Auth          json.RawMessage `json:"auth"`
 
 	fault   error // why it could not be read
 	literal bool  // the client replaces no variables: every text is as it is
@@ -98,7 +104,7 @@ func readClientFile(path string, client ImportClient) (clientFile, error) {
 		f.inputs = doc.MCP.Inputs
 	}
 	if f.client == "" {
-		f.client = guessClient(path, doc.Servers != nil)
+		f.client, f.guessed = guessClient(path, doc.Servers != nil)
 	}
 	base := projectOf(path)
 	f.add("", base, doc.MCPServers)
@@ -129,18 +135,23 @@ func (f *clientFile) add(scope, base string, servers map[string]json.RawMessage)
 	}
 }
 
-// guessClient goes by the names that clients give their files.
-func guessClient(path string, hasServers bool) ImportClient {
+// guessClient goes by the names that clients give their files and folders, and by what only VS Code writes. Any other
+// file is taken for one of Claude Code, whose variables most others write too: that is a guess.
+func guessClient(path string, hasServers bool) (client ImportClient, guessed bool) {
 	path = filepath.ToSlash(path)
-	switch {
-	case hasServers, strings.Contains(path, "/.vscode/"), strings.HasPrefix(path, ".vscode/"):
-		return ClientVSCode
-	case strings.Contains(path, ".cursor/"):
-		return ClientCursor
-	case strings.HasPrefix(filepath.Base(path), "claude_desktop_config"):
-		return ClientClaudeDesktop
+	if absolute, err := filepath.Abs(path); err == nil { // the folder may be the present one
+		path = filepath.ToSlash(absolute)
 	}
-	return ClientClaudeCode
+	base := filepath.Base(path)
+	switch {
+	case hasServers, strings.Contains(path, "/.vscode/"):
+		return ClientVSCode, false
+	case strings.Contains(path, "/.cursor/"):
+		return ClientCursor, false
+	case strings.HasPrefix(base, "claude_desktop_config"):
+		return ClientClaudeDesktop, false
+	}
+	return ClientClaudeCode, base != ".mcp.json" && base != ".claude.json"
 }
 
 // projectOf is the folder in which a project's servers are started, "" for a user's own configuration.
@@ -216,7 +227,7 @@ func plainJSON(raw []byte) []byte {
 }
 
 // variable matches what clients replace: ${NAME}, ${NAME:-default}, ${env:NAME}, ${input:id}, ${userHome}.
-var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{[^}]*\}`) })
+func variable() *regexp.Regexp { return regexp.MustCompile(`\$\{[^}]*\}`) }
 
 // settle replaces the variables that mean the same for every start: the user's home and the project's folder.
 func (s clientServer) settle(text string) string {

@@ -15,9 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
-	"unicode"
 
 	"github.com/sox-host/sox-host/host/internal/store"
 )
@@ -146,10 +144,10 @@ func (t installTarget) entry() string {
 }
 
 // pluginEntry is the name of a plugin file: name, version, system. Like every pattern of this package it is compiled
-// when it is first used, so that no start of a host waits for it.
-var pluginEntry = sync.OnceValue(func() *regexp.Regexp {
+// when it is used, so that no start of a host waits for it.
+func pluginEntry() *regexp.Regexp {
 	return regexp.MustCompile(`^(.*)_v([0-9][^_]*)(_[a-z0-9]+_[a-z0-9]+)?$`)
-})
+}
 
 // targetOf decides name and version from the options and the file name. The file is not asked: running it is what
 // must not happen before it has been looked at.
@@ -244,34 +242,23 @@ func checkDigestFiles(o InstallOptions, t installTarget, sum string) error {
 		if err != nil {
 			return err
 		}
-		if !info.Mode().IsRegular() || info.Size() > maxManifestBytes {
-			return fmt.Errorf("%s is not a file of digests", sidecar.path)
+		if !info.Mode().IsRegular() { // opening a FIFO would wait for its writer
+			return fmt.Errorf("%w: %s is not a file of digests", ErrRefused, sidecar.path)
 		}
-		raw, err := os.ReadFile(sidecar.path)
+		file, err := os.Open(sidecar.path)
 		if err != nil {
 			return err
 		}
-		want := digestOf(string(raw), sidecar.entry)
-		if want == "" {
-			return fmt.Errorf("%w: no sha256 of %s in %s", ErrRefused, sidecar.entry, sidecar.path)
+		want, err := store.ReadDigest(file, sidecar.entry)
+		file.Close()
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrRefused, sidecar.path, err)
 		}
 		if want != sum {
 			return &store.DigestError{Path: o.File, Source: sidecar.path, Want: want, Got: sum, Fix: "download both again"}
 		}
 	}
 	return nil
-}
-
-// digestOf finds an entry's digest in what sha256sum and its like write.
-func digestOf(text, entry string) string {
-	for line := range strings.Lines(text) {
-		fields := strings.FieldsFunc(line, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("*()=", r) })
-		i := slices.IndexFunc(fields, isDigest)
-		if i >= 0 && (len(fields) == 1 || strings.Contains(line, entry)) {
-			return strings.ToLower(fields[i])
-		}
-	}
-	return ""
 }
 
 // judge refuses what could not run from the plugins folder.
@@ -351,7 +338,7 @@ func place(ctx context.Context, home *store.Home, o InstallOptions, t installTar
 	if err := os.Rename(copied, done.Path); err != nil {
 		return "", err
 	}
-	return result, syncFolder(o.PluginsDir)
+	return result, store.SyncFolder(o.PluginsDir)
 }
 
 // removeAbandoned removes the folders of installs that died. What cannot be removed is hidden and harms nobody.
@@ -362,14 +349,4 @@ func removeAbandoned(pluginsDir string) {
 			_ = os.RemoveAll(path)
 		}
 	}
-}
-
-// syncFolder makes a rename survive a power loss. Not every file system can: then it is left to the system.
-func syncFolder(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	_ = f.Sync()
-	return f.Close()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -18,6 +19,15 @@ type (
 	Pin        = store.Pin
 	PluginLog  = store.Event
 )
+
+// VerdictReady is the verdict of a file that can run.
+const VerdictReady = store.Ready
+
+// ParseVersion reads X.Y.Z, with what SemVer allows behind it.
+func ParseVersion(s string) (Version, error) { return store.ParseVersion(s) }
+
+// ValidName reports whether a plugin may have this name: a letter a-z, then up to 31 of a-z, 0-9 and -.
+func ValidName(name string) bool { return store.ValidName(name) }
 
 // Inventory is the plugins folder and what was decided about it, at one moment.
 type Inventory struct {
@@ -37,10 +47,16 @@ type PluginInfo struct {
 	Active     BuildRef     `json:"active,omitzero"`
 	Previous   BuildRef     `json:"previous,omitzero"`
 	Pin        *Pin         `json:"pin,omitempty"`
-	Available  string       `json:"available,omitempty"` // version an upgrade would choose, when it is not the active one
+	Available  string       `json:"available,omitempty"`   // version an upgrade would choose, when it is not the active one
+	Held       string       `json:"held_by_pin,omitempty"` // version above the pin that an upgrade would choose without it
 	Problems   []string     `json:"problems,omitempty"`
 	Files      []PluginFile `json:"files"`
-	History    []PluginLog  `json:"history,omitempty"` // newest last
+	// Shadowed are the paths of files that are ready and not used, since another file of the same version is named for
+	// this system. Their Reason names that one.
+	Shadowed []string    `json:"shadowed,omitempty"`
+	History  []PluginLog `json:"history,omitempty"` // newest last
+
+	failed string // the problem that its log tells more about
 }
 
 // Folders returns the home and the plugins folder, absolute, that empty arguments, SOX_HOME and SOX_PLUGINS_DIR
@@ -88,7 +104,7 @@ func List(home, pluginsDir string) (Inventory, error) {
 
 func describePlugin(h *store.Home, state *store.State, pluginsDir, name string, files []PluginFile) PluginInfo {
 	slices.SortStableFunc(files, func(a, b PluginFile) int { return b.Version.Compare(a.Version) })
-	info := PluginInfo{Plugin: name, Files: files}
+	info := PluginInfo{Plugin: name, Files: files, Shadowed: shadowed(files)}
 	s, err := state.Load(name)
 	if err != nil {
 		info.Problems = append(info.Problems, err.Error())
@@ -103,12 +119,11 @@ func describePlugin(h *store.Home, state *store.State, pluginsDir, name string, 
 		choice.Constraint = &settings.Constraint
 	}
 	chosen, err := store.Choose(files, choice)
+	info.Held = heldBack(files, s.Pin, choice)
 	if s.LastStartFailed && !repaired(h, s, chosen) {
-		last := "last start"
-		if !s.LastStartTime.IsZero() {
-			last += " at " + s.LastStartTime.Local().Format(time.DateTime)
-		}
-		info.Problems = append(info.Problems, last+": "+s.LastStartError)
+		info.failedStart("last start", s.LastStartTime, s.LastStartError)
+	} else if s.LastRefusal != "" {
+		info.failedStart("last session", s.LastRefusalTime, "it was not opened: "+s.LastRefusal)
 	}
 	switch f := chosen; {
 	case err == nil && f.Version != s.Active.Version:
@@ -118,6 +133,33 @@ func describePlugin(h *store.Home, state *store.State, pluginsDir, name string, 
 		info.Problems = append(info.Problems, err.Error())
 	}
 	return info
+}
+
+// shadowed finds the files for any system that give way to one for this system, and says so in their Reason.
+func shadowed(files []PluginFile) (paths []string) {
+	for i := range files {
+		f := &files[i]
+		if f.Verdict != store.Ready || f.Native() {
+			continue
+		}
+		at := slices.IndexFunc(files, func(o PluginFile) bool {
+			return o.Native() && o.Verdict == store.Ready && o.Version.Compare(f.Version) == 0
+		})
+		if at >= 0 {
+			f.Reason = "not used: " + filepath.Base(files[at].Path) + " is the same version for this system, and goes first"
+			paths = append(paths, f.Path)
+		}
+	}
+	return paths
+}
+
+// failedStart adds a recorded failure to the problems.
+func (p *PluginInfo) failedStart(what string, at time.Time, why string) {
+	if !at.IsZero() {
+		what += " at " + at.Local().Format(time.DateTime)
+	}
+	p.failed = what + ": " + why
+	p.Problems = append(p.Problems, p.failed)
 }
 
 // scanFolder is store.Scan, for which the default folder is empty as long as it is missing: a host makes it.
@@ -134,10 +176,13 @@ func scanFolder(h *store.Home, dir string) (listing store.Listing, missing bool,
 func unknownPlugin(name, dir string, missing bool) error {
 	err := fmt.Errorf("plugin %q: %w in %s", name, ErrUnknownPlugin, dir)
 	if missing {
-		return fmt.Errorf("%w, which is not made yet: sox-host install puts a file there, or run: mkdir -p -m 700 %s", err, quoteArg(dir))
+		return fmt.Errorf("%w, which is not made yet: sox-host install puts a file there, or run: mkdir -p -m 700 %s", err, store.QuoteArg(dir))
 	}
-	return fmt.Errorf("%w: drop %s_vX.Y.Z there", err, name)
+	return fmt.Errorf("%w%s", err, DropAdvice(name))
 }
+
+// DropAdvice is what the error about an unknown plugin ends with: how the plugin would come into the folder.
+func DropAdvice(name string) string { return ": drop " + name + "_vX.Y.Z there" }
 
 // repaired says whether the file that would be started is another one than that which failed last. A committed build
 // is not chosen anew; an old record does not say which file it was.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,12 +20,26 @@ import (
 // launcher starts the builds of one plugin as processes of this host. It implements slot.Launcher. It reads the settings
 // at each start, so that a restart, or the repair of a settings file, is all it takes.
 type launcher struct {
-	host *Host
-	name string
+	host   *Host
+	name   string
+	joined joined // processes that are not this host's
+}
+
+// environAboutHost is what the environment of every plugin says about its host.
+func (l *launcher) environAboutHost(settings store.Settings) []string {
+	env := []string{
+		wire.EnvProtocols + "=" + wire.ProtocolRange{Min: wire.Protocol, Max: wire.Protocol}.String(),
+		wire.EnvName + "=" + l.name,
+	}
+	if l.host.cfg.ReadOnly || settings.ReadOnly {
+		env = append(env, "SOX_PLUGIN_READ_ONLY=1")
+	}
+	return env
 }
 
 // Launch implements slot.Launcher.
 func (l *launcher) Launch(ctx context.Context, launch slot.Launch) (slot.Backend, error) {
+	l.joined.forgetFresh() // of a restart that came to nothing
 	settings, err := store.LoadSettings(l.host.cfg.PluginsDir, l.name)
 	if err != nil {
 		return nil, err
@@ -34,15 +47,12 @@ func (l *launcher) Launch(ctx context.Context, launch slot.Launch) (slot.Backend
 	if launch.Build.Kind == store.Manifest {
 		return l.wrap(launch, settings)
 	}
-	env := process.Environ(settings.EnvAllow, settings.Env, os.Environ())
-	env = append(env,
-		wire.EnvFD+"=3",
-		wire.EnvProtocols+"="+wire.ProtocolRange{Min: wire.Protocol, Max: wire.Protocol}.String(),
-		wire.EnvName+"="+l.name,
-	)
-	if l.host.cfg.ReadOnly || settings.ReadOnly {
-		env = append(env, "SOX_PLUGIN_READ_ONLY=1")
+	// What is only looked at gets a process of its own: a shared one would outlive the look.
+	if settings.Lifetime == store.Shared && !launch.Trial && !l.host.looking {
+		return l.join(ctx, launch, settings)
 	}
+	env := process.Environ(settings.EnvAllow, settings.Env, os.Environ())
+	env = append(append(env, wire.EnvFD+"=3"), l.environAboutHost(settings)...)
 	p, err := l.host.spawner.Start(ctx, process.Spec{
 		Plugin:     l.name,
 		Version:    launch.Build.Version.String(),
@@ -59,7 +69,7 @@ func (l *launcher) Launch(ctx context.Context, launch slot.Launch) (slot.Backend
 	return p, nil
 }
 
-// wrap starts a build that is a manifest: an existing MCP server.
+// wrap starts a build that is a manifest: an existing MCP server, here or behind a url.
 func (l *launcher) wrap(launch slot.Launch, settings store.Settings) (slot.Backend, error) {
 	if launch.Build.Manifest == nil {
 		return nil, fmt.Errorf("the manifest %s was not read", launch.Build.Path)
@@ -67,12 +77,20 @@ func (l *launcher) wrap(launch slot.Launch, settings store.Settings) (slot.Backe
 	if settings.ReadOnly {
 		return nil, fmt.Errorf("\"read_only\" in %s.json cannot be enforced on a server that runs from a manifest: take it out, or lock all plugins with sox-host serve --read-only", l.name)
 	}
+	if settings.Lifetime == store.Shared {
+		return nil, fmt.Errorf("\"lifetime\": \"shared\" in %s.json cannot be had of a server that runs from a manifest, whose process serves one session: take it out", l.name)
+	}
+	if launch.Build.Manifest.URL != "" {
+		if _, err := store.FindRemote(); err != nil {
+			return nil, err
+		}
+	}
 	spec, err := wrap.Command(*launch.Build.Manifest, settings, l.host.cfg.PluginsDir, os.Environ())
 	if err != nil {
 		return nil, err
 	}
 	spec.Plugin, spec.Version, spec.Generation = l.name, launch.Build.Version.String(), launch.Generation
-	spec.Output = l.host.output.lines(l.name, spec.Version, launch.Generation)
+	spec.Output = l.host.output.wrapped(l.name, spec.Version, launch.Generation)
 	return wrap.Launch(wrap.Config{
 		Start: func(ctx context.Context, spec process.Spec) (wrap.Process, error) {
 			p, err := l.host.spawner.Start(ctx, spec)
@@ -81,9 +99,10 @@ func (l *launcher) wrap(launch slot.Launch, settings store.Settings) (slot.Backe
 			}
 			return p, nil
 		},
-		Spec:   spec,
-		Eras:   &eras{host: l.host, build: launch.Build},
-		Logger: l.host.log.Named("wrap"),
+		Spec:          spec,
+		HealthTimeout: max(0, settings.HealthTimeout),
+		Eras:          &eras{host: l.host, build: launch.Build},
+		Logger:        l.host.log.Named("wrap"),
 	}), nil
 }
 
@@ -101,9 +120,8 @@ func (e *eras) Load() wrap.Era {
 	return wrap.Era(state.Era[e.build.SHA256])
 }
 
-func (e *eras) Save(era wrap.Era) {
-	// Not of any request: the state's own bound on waiting for its lock holds.
-	_, err := e.host.state.Update(context.Background(), e.build.Plugin, func(p *store.PluginState) error {
+func (e *eras) Save(ctx context.Context, era wrap.Era) {
+	_, err := e.host.state.Update(ctx, e.build.Plugin, func(p *store.PluginState) error {
 		if p.Era == nil {
 			p.Era = make(map[string]string)
 		}
@@ -118,19 +136,11 @@ func (e *eras) Save(era wrap.Era) {
 // maxManifestBytes is how much of a manifest is read for its env_allow: 64 KiB. A longer one is refused elsewhere.
 const maxManifestBytes = 64 << 10
 
-// manifestAllow returns the variables that the plugin's manifests in the folder pass on, in the folder's order.
-// What cannot be read passes nothing on: its verdict says why.
-func (l *launcher) manifestAllow() []string {
-	entries, err := os.ReadDir(l.host.cfg.PluginsDir)
-	if err != nil {
-		return nil
-	}
+// manifestAllow returns the variables that the plugin's manifests pass on, in the folder's order. What cannot be read
+// passes nothing on: its verdict says why.
+func manifestAllow(manifests []string) []string {
 	var allow []string
-	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), l.name+"_v") || !strings.HasSuffix(entry.Name(), ".json") {
-			continue
-		}
-		path := filepath.Join(l.host.cfg.PluginsDir, entry.Name())
+	for _, path := range manifests {
 		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > maxManifestBytes {
 			continue
 		}
@@ -147,20 +157,25 @@ func (l *launcher) manifestAllow() []string {
 // on: they are left out of the cache key, or every new window would start every plugin.
 var volatile = []string{"TERM=", "SHELL=", "XDG_SESSION_", "XDG_VTNR=", "XDG_SEAT", "SHLVL=", "PWD=", "OLDPWD="}
 
-// envHash is the hash of the environment that the plugin gets from the host's own. hasManifest says whether the
-// folder has manifests of it.
-func (l *launcher) envHash(settings store.Settings, host []string, hasManifest bool) string {
-	sum := sha256.New()
-	allow := settings.EnvAllow
-	if hasManifest {
-		allow = slices.Concat(allow, l.manifestAllow())
+func isVolatile(entry string) bool {
+	return slices.ContainsFunc(volatile, func(prefix string) bool { return strings.HasPrefix(entry, prefix) })
+}
+
+// envHash is the hash of the environment that a plugin with these settings and manifests gets from the host's own.
+func (h *Host) envHash(settings store.Settings, manifests []string) string {
+	allow := slices.Concat(settings.EnvAllow, manifestAllow(manifests))
+	readOnly := h.cfg.ReadOnly || settings.ReadOnly
+	if len(allow)+len(settings.Env)+len(settings.Args) == 0 && !readOnly { // most plugins
+		return h.plainEnvHash()
 	}
-next:
+	return hashEnv(allow, settings, os.Environ(), readOnly)
+}
+
+func hashEnv(allow []string, settings store.Settings, host []string, readOnly bool) string {
+	sum := sha256.New()
 	for _, entry := range process.Environ(allow, settings.Env, host) {
-		for _, prefix := range volatile {
-			if strings.HasPrefix(entry, prefix) {
-				continue next
-			}
+		if isVolatile(entry) {
+			continue
 		}
 		sum.Write([]byte(entry))
 		sum.Write([]byte{0})
@@ -169,7 +184,7 @@ next:
 		sum.Write([]byte(arg))
 		sum.Write([]byte{0})
 	}
-	if l.host.cfg.ReadOnly || settings.ReadOnly { // the plugin is told, and may list less
+	if readOnly { // the plugin is told, and may list less
 		sum.Write([]byte("read-only"))
 	}
 	return hex.EncodeToString(sum.Sum(nil))

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -18,7 +17,8 @@ import (
 // followEvery is how often a followed log is looked at: 200 ms, which a reader takes for at once.
 const followEvery = 200 * time.Millisecond
 
-// maxLogLine bounds one line of a log that is read: hosts write at most some KiB each.
+// maxLogLine bounds one line of a log that is read: hosts write at most some KiB each. Of a longer one, as a shared process
+// may write it, the end is passed on.
 const maxLogLine = 1 << 20
 
 // LogOptions says which lines of a plugin's log are wanted.
@@ -96,23 +96,25 @@ func (t *logTail) open() error {
 
 // last passes on the last n lines, and leaves the file at its end.
 func (t *logTail) last(n int, line func(string) error) error {
-	ring := make([]string, 0, max(n, 0))
+	var kept []string
 	keep := func(s string) error {
 		switch {
 		case n < 0:
 			return line(s)
-		case n == 0:
-			return nil
-		case len(ring) == n:
-			copy(ring, ring[1:])
-			ring = ring[:n-1]
+		case n > 0:
+			kept = append(kept, s)
+			if len(kept) > n {
+				kept = kept[1:] // append moves the rest when it needs room
+			}
 		}
-		ring = append(ring, s)
 		return nil
 	}
-	if old, err := os.Open(t.path + ".1"); err == nil {
-		err = eachLine(old, keep)
-		_ = old.Close()
+	if file, err := os.Open(t.path + ".1"); err == nil {
+		old := logTail{file: file}
+		if err = old.read(keep); err == nil && len(old.rest) > 0 {
+			err = keep(string(old.rest)) // its end will never be written
+		}
+		old.close()
 		if err != nil {
 			return err
 		}
@@ -122,23 +124,12 @@ func (t *logTail) last(n int, line func(string) error) error {
 			return err
 		}
 	}
-	for _, s := range ring {
+	for _, s := range kept {
 		if err := line(s); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func eachLine(r io.Reader, line func(string) error) error {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLogLine)
-	for lines.Scan() {
-		if err := line(lines.Text()); err != nil {
-			return err
-		}
-	}
-	return lines.Err()
 }
 
 // more passes on what was written since, across a rotation.

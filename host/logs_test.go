@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -100,5 +102,36 @@ func TestParseLogLine(t *testing.T) {
 	}
 	if got := ParseLogLine("some: text"); got != (LogLine{Text: "some: text"}) {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// Any number of lines may be asked for, and a line that is longer than any that hosts write, as a shared process may
+// write it, does not end the reading.
+func TestLogOfOddLengths(t *testing.T) {
+	home := t.TempDir()
+	dir := filepath.Join(home, "logs")
+	if err := errors.Join(os.Chmod(home, 0o700), os.Mkdir(dir, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"notes.log.1": "one\n" + strings.Repeat("x", 2*maxLogLine) + "\ntwo\nthree",
+		"notes.log":   "four\nfive\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range []int{4, 100, math.MaxInt} {
+		var lines []string
+		err := Log(t.Context(), LogOptions{Home: home, PluginsDir: filepath.Join(home, "plugins"), Plugin: "notes", Lines: n}, func(s string) error {
+			lines = append(lines, s)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"two", "three", "four", "five"}; len(lines) < 4 || !slices.Equal(lines[len(lines)-4:], want) || n == 4 && len(lines) != 4 {
+			t.Errorf("the last %d are %.80q", n, lines)
+		}
 	}
 }

@@ -37,7 +37,7 @@ func upgradeOffline(ctx context.Context, home, pluginsDir string, req UpgradeReq
 		return failed(slot.ExitNotFound, unknownPlugin(req.Plugin, pluginsDir, missing)), nil
 	}
 	h.ctx, h.since = ctx, time.Now()
-	h.output.quiet = req.DryRun
+	h.output.quiet, h.looking = req.DryRun, true
 	h.spawner = process.NewSpawner(process.Options{Logger: h.log})
 	defer func() {
 		h.output.close()

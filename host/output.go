@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,8 @@ const (
 	// logCheck is how often a log is looked at for another host having rotated it: every second, so that at most
 	// a second's lines follow the old name.
 	logCheck = time.Second
+	// logRetry is how long a log that could not be written is left alone: 30 s. A full disk is usually seen to.
+	logRetry = 30 * time.Second
 )
 
 // pluginOutput writes what plugins print into logs/NAME.log and to the host's own log. Plugin bytes are data:
@@ -31,7 +34,17 @@ type pluginOutput struct {
 
 	mu    sync.Mutex
 	files map[string]*logFile
+	junk  map[string]junk // by plugin
 }
+
+// junk is what a wrapped server has printed on stdout that is no message. Others may print there: it is not their wire.
+type junk struct {
+	lines int
+	last  string // sanitised
+}
+
+// maxJunkShown bounds what status repeats of such a line: 80 bytes.
+const maxJunkShown = 80
 
 type logFile struct {
 	file    *os.File // nil after a failure, which is reported once
@@ -39,8 +52,16 @@ type logFile struct {
 	checked time.Time
 }
 
+// due says whether the file is to be looked at again before something is written.
+func (f *logFile) due(check time.Duration) bool {
+	if f.file == nil {
+		return time.Since(f.checked) >= logRetry
+	}
+	return f.size > maxLogBytes || time.Since(f.checked) >= check
+}
+
 func newPluginOutput(home *store.Home, log hclog.Logger) *pluginOutput {
-	return &pluginOutput{home: home, log: log, check: logCheck, files: make(map[string]*logFile)}
+	return &pluginOutput{home: home, log: log, check: logCheck, files: make(map[string]*logFile), junk: make(map[string]junk)}
 }
 
 // lines returns the receiver of one generation's output.
@@ -60,6 +81,35 @@ func (o *pluginOutput) lines(plugin, version string, generation uint64) func(pro
 	}
 }
 
+// wrapped is lines for a server that speaks on its stdout: what comes from there is counted as junk.
+func (o *pluginOutput) wrapped(plugin, version string, generation uint64) func(process.Line) {
+	pass := o.lines(plugin, version, generation)
+	return func(line process.Line) {
+		if line.Stream == process.Stdout {
+			o.mu.Lock()
+			j := o.junk[plugin]
+			if j.lines += max(line.Dropped, 1); line.Dropped == 0 {
+				text := process.Sanitize(line.Text)
+				j.last = strings.ToValidUTF8(text[:min(len(text), maxJunkShown)], "")
+			}
+			o.junk[plugin] = j
+			o.mu.Unlock()
+		}
+		pass(line)
+	}
+}
+
+// problems says for status what a plugin printed that it should not have.
+func (o *pluginOutput) problems(plugin string) []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	j := o.junk[plugin]
+	if j.lines == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("lines on stdout that are no messages: %d, the last %q; sox-host logs %s shows them", j.lines, j.last, plugin)}
+}
+
 // write appends to the plugin's log and rotates it.
 func (o *pluginOutput) write(plugin, line string) {
 	if o.quiet {
@@ -68,7 +118,7 @@ func (o *pluginOutput) write(plugin, line string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f := o.files[plugin]
-	if f == nil || f.file != nil && (f.size > maxLogBytes || time.Since(f.checked) >= o.check) {
+	if f == nil || f.due(o.check) {
 		f = o.open(plugin, f)
 		o.files[plugin] = f
 	}
@@ -80,7 +130,7 @@ func (o *pluginOutput) write(plugin, line string) {
 	if err != nil {
 		o.log.Error("plugin log not written", "plugin", plugin, "error", err)
 		_ = f.file.Close()
-		f.file = nil
+		f.file, f.checked = nil, time.Now()
 	}
 }
 
@@ -89,7 +139,8 @@ func (o *pluginOutput) write(plugin, line string) {
 func (o *pluginOutput) open(plugin string, old *logFile) *logFile {
 	dir, err := o.home.LogDir()
 	path := filepath.Join(dir, plugin+".log")
-	if err == nil && old != nil {
+	failing := old != nil && old.file == nil
+	if err == nil && old != nil && !failing {
 		if old.present(path) {
 			if old.size <= maxLogBytes {
 				return old
@@ -103,8 +154,10 @@ func (o *pluginOutput) open(plugin string, old *logFile) *logFile {
 		file, err = os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	}
 	if err != nil {
-		o.log.Error("plugin log not opened", "plugin", plugin, "error", err)
-		return &logFile{}
+		if !failing {
+			o.log.Error("plugin log not opened", "plugin", plugin, "error", err)
+		}
+		return &logFile{checked: time.Now()}
 	}
 	f := &logFile{file: file}
 	f.present(path)

@@ -2,8 +2,6 @@ package host
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -22,33 +20,49 @@ var (
 
 // PinPlugin keeps a plugin at one version, and at exactly one build if digest, the sha256 of the file in hex, is
 // not empty. The empty version pins what is active. The version must be in the plugins folder or be active or
-// previous; its bytes are compared with the digest. What runs stays until the next upgrade or start.
+// previous; its bytes are compared with the digest. What runs stays until the next upgrade or start. An upgrade that
+// is under way stops before it commits another version; one that has committed it stands.
 func PinPlugin(ctx context.Context, home, pluginsDir, name, version, digest string) (Pin, error) {
-	if digest != "" && !isDigest(digest) {
+	if digest != "" && !store.IsDigest(digest) {
 		return Pin{}, fmt.Errorf("%q: %w: sha256 %q is not 64 hexadecimal digits", name, ErrUsage, digest)
 	}
 	p, err := openPlugin(home, pluginsDir, name)
 	if err != nil {
 		return Pin{}, err
 	}
-	pin := Pin{Version: p.state.Active.Version, SHA256: strings.ToLower(digest)}
-	if version != "" {
-		if pin.Version, err = store.ParseVersion(version); err != nil {
-			return Pin{}, fmt.Errorf("%q: %w: %w", name, ErrUsage, err)
-		}
-	}
-	if pin.Version.IsZero() {
-		return Pin{}, fmt.Errorf("%q: %w: none is active yet: name the version to pin", name, store.ErrNoSuchVersion)
-	}
-	if err := p.checkPin(pin); err != nil {
-		return Pin{}, about(name, err)
-	}
+	var pin Pin
 	_, err = p.states.Update(ctx, name, func(s *store.PluginState) error {
+		p.state = *s // what is active may have changed since it was read
+		var err error
+		if pin, err = p.newPin(version, strings.ToLower(digest)); err != nil {
+			return err
+		}
 		s.Pin = &pin
 		s.History = append(s.History, store.Event{Time: time.Now().UTC(), Action: "pin", To: store.Ref(pin)})
 		return nil
 	})
-	return pin, err
+	if err != nil {
+		return Pin{}, err
+	}
+	return pin, nil
+}
+
+// newPin is the pin to a version, or to what is active.
+func (p plugin) newPin(version, digest string) (Pin, error) {
+	pin := Pin{Version: p.state.Active.Version, SHA256: digest}
+	if version != "" {
+		var err error
+		if pin.Version, err = store.ParseVersion(version); err != nil {
+			return Pin{}, fmt.Errorf("%q: %w: %w", p.name, ErrUsage, err)
+		}
+	}
+	if pin.Version.IsZero() {
+		return Pin{}, fmt.Errorf("%q: %w: none is active yet: name the version to pin, as in sox-host pin %s VERSION; %s", p.name, store.ErrNoSuchVersion, p.name, p.available())
+	}
+	if err := p.checkPin(pin); err != nil {
+		return Pin{}, about(p.name, err)
+	}
+	return pin, nil
 }
 
 // UnpinPlugin lifts a pin and returns it; nil means that there was none.
@@ -72,18 +86,13 @@ func UnpinPlugin(ctx context.Context, home, pluginsDir, name string) (*Pin, erro
 	return pin, err
 }
 
-// about names the plugin that an error is about. These two do so themselves.
+// about names the plugin that an error is about. These do so themselves.
 func about(name string, err error) error {
-	if errors.Is(err, ErrUnknownPlugin) || errors.Is(err, store.ErrBusy) {
+	var choice *store.ChoiceError
+	if errors.Is(err, ErrUnknownPlugin) || errors.Is(err, store.ErrBusy) || errors.As(err, &choice) && choice.Plugin != "" {
 		return err
 	}
 	return fmt.Errorf("%q: %w", name, err)
-}
-
-// isDigest says whether s is a sha256 in hex.
-func isDigest(s string) bool {
-	raw, err := hex.DecodeString(s)
-	return err == nil && len(raw) == sha256.Size
 }
 
 // plugin is one plugin on disk, for a command about it.

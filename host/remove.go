@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sox-host/sox-host/host/internal/store"
@@ -77,7 +79,7 @@ func remove(ctx context.Context, o RemoveOptions, done *Removed) error {
 		}
 	}
 	done.Serving, err = serving(ctx, o)
-	return errors.Join(err, syncFolder(o.PluginsDir))
+	return errors.Join(err, store.SyncFolder(o.PluginsDir))
 }
 
 func (p plugin) removeVersion(version Version, done *Removed) error {
@@ -97,9 +99,23 @@ func (p plugin) removeVersion(version Version, done *Removed) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("%s: %w", version, store.ErrNoSuchVersion)
+		return fmt.Errorf("%w: %s: %s", store.ErrNoSuchVersion, version, p.available())
 	}
 	return nil
+}
+
+// available says which versions the plugins folder has.
+func (p plugin) available() string {
+	var versions []string
+	for _, f := range p.files {
+		if v := f.Version.String(); v != "" && !slices.Contains(versions, v) {
+			versions = append(versions, v)
+		}
+	}
+	if len(versions) == 0 {
+		return "the plugins folder has no file of it"
+	}
+	return "there is " + strings.Join(versions, ", ")
 }
 
 // forget deletes what is kept about a plugin. The state itself stays, empty, so that the numbers of its generations

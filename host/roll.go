@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -60,9 +61,10 @@ func Roll(ctx context.Context, o RollOptions) (RollReport, error) {
 			}
 			return targets, err
 		},
-		names:   func(dir string) ([]string, error) { return folderPlugins(o.Home, dir) },
+		names:   func(dir string) ([]string, []string, error) { return folderPlugins(o.Home, dir) },
 		lock:    control.LockRoll,
 		offline: upgradeOffline,
+		held:    heldByPin,
 	}
 	return r.roll(ctx)
 }
@@ -72,7 +74,9 @@ type target struct {
 	pid    int
 	err    error // why it cannot be asked, nil if it can
 	serves map[string]bool
-	host   interface {
+	// attached are plugins that this host only follows: nobody but their owner upgrades them.
+	attached map[string]bool
+	host     interface {
 		Status(ctx context.Context) (Status, error)
 		Upgrade(ctx context.Context, req UpgradeRequest, progress func(StepEvent)) (Report, error)
 	}
@@ -82,9 +86,10 @@ type target struct {
 type roller struct {
 	RollOptions
 	remotes func(ctx context.Context) ([]target, error)
-	names   func(pluginsDir string) ([]string, error)
+	names   func(pluginsDir string) (inFolder, kept []string, err error)
 	lock    func(home, pluginsDir, plugin string) (unlock func(), err error)
 	offline func(ctx context.Context, home, pluginsDir string, req UpgradeRequest, progress func(StepEvent)) (Report, error)
+	held    func(home, pluginsDir string, req UpgradeRequest) string // see PluginRoll.Held
 
 	mu sync.Mutex // held while Progress runs, which is the command's own quick printing
 }
@@ -121,11 +126,11 @@ func (r *roller) roll(ctx context.Context) (RollReport, error) {
 		return RollReport{}, err
 	}
 	askStatus(ctx, targets)
-	names, err := r.plugins(targets)
+	names, gone, err := r.plugins(targets)
 	if err != nil {
 		return RollReport{}, err
 	}
-	report := RollReport{Plugins: []PluginRoll{}}
+	report := RollReport{Plugins: []PluginRoll{}, Skipped: gone}
 	for _, name := range names {
 		report.Plugins = append(report.Plugins, r.rollOne(ctx, name, targets))
 	}
@@ -148,60 +153,89 @@ func askStatus(ctx context.Context, targets []target) {
 		asking.Go(func() {
 			status, err := t.host.Status(ctx)
 			t.err = err
-			t.serves = make(map[string]bool, len(status.Plugins))
+			t.serves, t.attached = make(map[string]bool, len(status.Plugins)), make(map[string]bool)
 			for _, p := range status.Plugins {
-				t.serves[p.Plugin] = true
+				if p.Lifetime == lifetimeAttached {
+					t.attached[p.Plugin] = true
+				} else {
+					t.serves[p.Plugin] = true
+				}
 			}
 		})
 	}
 	asking.Wait()
 }
 
-func (r *roller) plugins(targets []target) ([]string, error) {
+// plugins are the names to work on. gone are those that an upgrade of everything leaves out: running hosts serve them,
+// and the folder has no file of them any more.
+func (r *roller) plugins(targets []target) (names, gone []string, err error) {
 	set := make(map[string]bool)
 	if !r.All { // in the order asked for
 		return slices.DeleteFunc(slices.Clone(r.Plugins), func(name string) bool {
 			twice := set[name]
 			set[name] = true
 			return twice
-		}), nil
+		}), nil, nil
 	}
-	for _, t := range targets {
-		maps.Copy(set, t.serves)
-	}
-	if !r.Request.Restart { // only what runs can be restarted
-		names, err := r.names(r.PluginsDir)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			set[name] = true
-		}
+	inFolder, kept, err := r.names(r.PluginsDir)
+	if err != nil {
+		return nil, nil, err
 	}
 	for _, name := range r.Plugins {
 		set[name] = true
 	}
-	return slices.Sorted(maps.Keys(set)), nil
+	if !r.Request.Restart { // only what runs can be restarted
+		for _, name := range inFolder {
+			set[name] = true
+		}
+	}
+	there := slices.Concat(inFolder, r.Plugins)
+	if r.Request.Restart || r.Request.Rollback { // which need no file: the store has their builds
+		there = append(there, kept...)
+	}
+	left := make(map[string]bool)
+	for _, t := range targets {
+		for name := range t.serves {
+			if slices.Contains(there, name) {
+				set[name] = true
+			} else {
+				left[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(set)), slices.Sorted(maps.Keys(left)), nil
 }
 
 // folderPlugins returns the names of all plugins in a folder, those whose files cannot run included: an upgrade of
-// everything must say what it could not upgrade. Files for other systems, or without a version, are none of them.
-func folderPlugins(home, dir string) ([]string, error) {
+// everything must say what it could not upgrade. Files for other systems, or without a version, are none of them. kept
+// are the plugins of which an active build is remembered, whether or not there is a file.
+func folderPlugins(home, dir string) (names, kept []string, err error) {
 	h, err := store.OpenHome(home)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	states, err := h.State(dir)
+	if err != nil {
+		return nil, nil, err
 	}
 	listing, _, err := scanFolder(h, dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var names []string
+	paths, _ := filepath.Glob(filepath.Join(states.Dir(), "*.json")) // the pattern is valid
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		// A damaged state says so when the plugin's turn comes.
+		if s, err := states.Load(name); err != nil || !s.Active.IsZero() {
+			kept = append(kept, name)
+		}
+	}
 	for _, f := range listing.Files {
 		if f.Name != "" && f.Kind != store.NoKind && !f.Version.IsZero() && !f.Foreign() && f.Verdict != store.WrongArch {
 			names = append(names, f.Name)
 		}
 	}
-	return names, nil
+	return names, kept, nil
 }
 
 // rollOne does the operation for one plugin.
@@ -214,11 +248,13 @@ func (r *roller) rollOne(ctx context.Context, name string, targets []target) Plu
 		}
 		defer unlock()
 	}
-	var serving, silent []target
+	var serving, silent, attached []target
 	for _, t := range targets {
 		switch {
 		case t.err != nil:
 			silent = append(silent, t)
+		case t.attached[name]:
+			attached = append(attached, t)
 		case t.serves[name]:
 			serving = append(serving, t)
 		}
@@ -226,10 +262,20 @@ func (r *roller) rollOne(ctx context.Context, name string, targets []target) Plu
 	req := r.Request
 	req.Plugin = name
 	req.Adopt = false
-	if len(serving) == 0 {
-		one = r.withoutHost(ctx, one, req)
-	} else {
+	switch {
+	case len(serving) > 0:
 		one = r.withHosts(ctx, one, req, serving)
+	case len(attached) > 0: // which says why not
+		one = r.withHosts(ctx, one, req, attached[:1])
+		attached = attached[1:]
+	default:
+		one = r.withoutHost(ctx, one, req)
+	}
+	if one.Report.Pinned != "" && !req.Rollback && !req.Restart {
+		one.Held = r.held(r.Home, r.PluginsDir, req)
+	}
+	for _, t := range attached {
+		one.Hosts = append(one.Hosts, HostReport{PID: t.pid, Outcome: OutcomeAttached})
 	}
 	for _, t := range silent {
 		one.Hosts = append(one.Hosts, HostReport{PID: t.pid, Outcome: OutcomeUnresponsive, Error: t.err.Error()})
@@ -315,6 +361,7 @@ func (r *roller) withHosts(ctx context.Context, one PluginRoll, req UpgradeReque
 // commits nothing and is the same for all.
 func following(req UpgradeRequest) UpgradeRequest {
 	if req.Restart {
+		req.Adopt = true // of a shared plugin the canary's new process, and not another one
 		return req
 	}
 	return UpgradeRequest{

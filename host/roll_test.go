@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -27,14 +28,16 @@ type world struct {
 
 // fakeHost is one host of a world. newest is the version that an upgrade finds.
 type fakeHost struct {
-	world   *world
-	pid     int
-	runs    map[string]string // version by plugin
-	silent  bool
-	newest  string
-	fail    map[string]Report // by "PLUGIN KIND": the host reports this instead of doing it
-	err     map[string]error  // by "PLUGIN KIND": no report comes
-	busyFor int               // that many adoptions are answered with busy
+	world  *world
+	pid    int
+	runs   map[string]string // version by plugin
+	silent bool
+	newest string
+	fail   map[string]Report // by "PLUGIN KIND": the host reports this instead of doing it
+	err    map[string]error  // by "PLUGIN KIND": no report comes
+
+	busyFor  int  // that many adoptions are answered with busy
+	attached bool // somebody else runs its plugins
 }
 
 const before, after = "1.2.0", "1.3.0"
@@ -53,12 +56,12 @@ func newWorld(hosts int, plugins ...string) *world {
 
 func kindOf(req UpgradeRequest) string {
 	switch {
+	case req.Restart:
+		return "restart"
 	case req.Adopt:
 		return "adopt"
 	case req.Rollback:
 		return "rollback"
-	case req.Restart:
-		return "restart"
 	}
 	return "upgrade"
 }
@@ -68,7 +71,11 @@ func (h *fakeHost) Status(context.Context) (Status, error) {
 	defer h.world.mu.Unlock()
 	status := Status{PID: h.pid}
 	for name, version := range h.runs {
-		status.Plugins = append(status.Plugins, PluginStatus{Plugin: name, Version: version})
+		p := PluginStatus{Plugin: name, Version: version}
+		if h.attached {
+			p.Lifetime = lifetimeAttached
+		}
+		status.Plugins = append(status.Plugins, p)
 	}
 	return status, nil
 }
@@ -79,7 +86,11 @@ func (h *fakeHost) Upgrade(ctx context.Context, req UpgradeRequest, progress fun
 	defer w.mu.Unlock()
 	kind := kindOf(req)
 	key := req.Plugin + " " + kind
-	w.log = append(w.log, fmt.Sprintf("%d %s", h.pid, key))
+	asked := fmt.Sprintf("%d %s", h.pid, key)
+	if req.Restart && req.Adopt {
+		asked += " of another"
+	}
+	w.log = append(w.log, asked)
 	progress(StepEvent{Plugin: req.Plugin, Step: "start"})
 	if err := h.err[key]; err != nil {
 		return Report{}, err
@@ -146,7 +157,7 @@ func (w *world) roller(o RollOptions) *roller {
 			}
 			return targets, nil
 		},
-		names: func(string) ([]string, error) { return nil, nil },
+		names: func(string) ([]string, []string, error) { return slices.Sorted(maps.Keys(w.committed)), nil, nil },
 		lock:  func(string, string, string) (func(), error) { return func() {}, nil },
 		offline: func(_ context.Context, _, _ string, req UpgradeRequest, _ func(StepEvent)) (Report, error) {
 			w.log = append(w.log, "offline "+req.Plugin+" "+kindOf(req))
@@ -273,7 +284,7 @@ func TestRollAFollowerThatFallsSilentIsNoReasonToGoBack(t *testing.T) {
 
 func TestRollAHostThatEndsIsNoFailure(t *testing.T) {
 	for name, err := range map[string]error{
-		"connection lost": &rpc.LostError{Method: "host.upgrade", Phase: rpc.Sent},
+		"connection lost": &rpc.LostError{Phase: rpc.Sent},
 		"shutting down":   wire.Errorf(wire.CodeShuttingDown, "the host is shutting down"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -292,7 +303,7 @@ func TestRollWithoutTheCanarysAnswerIsAFailure(t *testing.T) {
 		err  error
 		exit Exit
 	}{
-		"ended":        {&rpc.LostError{Method: "host.upgrade", Phase: rpc.Sent}, ExitFailed},
+		"ended":        {&rpc.LostError{Phase: rpc.Sent}, ExitFailed},
 		"unresponsive": {ErrUnresponsive, ExitDeadline},
 		"busy":         {wire.Errorf(wire.CodeBusy, "16 commands"), ExitBusy},
 		"own deadline": {fmt.Errorf("host.upgrade: %w", context.DeadlineExceeded), ExitDeadline},
@@ -357,7 +368,7 @@ func TestRollAllWithOneBrokenOfFour(t *testing.T) {
 func TestRollAllCoversFolderAndHosts(t *testing.T) {
 	w := newWorld(1, "running")
 	roller := w.roller(RollOptions{All: true})
-	roller.names = func(string) ([]string, error) { return []string{"dropped", "running"}, nil }
+	roller.names = func(string) ([]string, []string, error) { return []string{"dropped", "running"}, nil, nil }
 	r, err := roller.roll(t.Context())
 	if err != nil || r.Exit != ExitDone {
 		t.Fatalf("exit %d, %v", r.Exit, err)
@@ -368,7 +379,7 @@ func TestRollAllCoversFolderAndHosts(t *testing.T) {
 
 	w = newWorld(1, "running")
 	roller = w.roller(RollOptions{All: true, Request: UpgradeRequest{Restart: true}})
-	roller.names = func(string) ([]string, error) { return []string{"dropped"}, nil }
+	roller.names = func(string) ([]string, []string, error) { return []string{"dropped"}, []string{"running"}, nil }
 	if r, err := roller.roll(t.Context()); err != nil || r.Exit != ExitDone || len(r.Plugins) != 1 {
 		t.Errorf("restart of all that runs: %+v, %v", r, err)
 	}
@@ -398,6 +409,31 @@ func TestRollRestartsEveryHostAndUndoesNothing(t *testing.T) {
 	w.hosts[1].fail["notes restart"] = failedAt("broken", ExitFailed)
 	r := w.roll(t, RollOptions{Plugins: []string{"notes"}, Request: UpgradeRequest{Restart: true}})
 	if r.Exit != ExitPartial || outcomes(r.Plugins[0]) != "100:done 101:failed 102:done" || len(w.log) != 3 {
+		t.Errorf("exit %d, outcomes %s, asked %v", r.Exit, outcomes(r.Plugins[0]), w.log)
+	}
+	// A shared plugin gets one new process for all hosts, and not one for each.
+	slices.Sort(w.log)
+	if want := []string{"100 notes restart", "101 notes restart of another", "102 notes restart of another"}; !slices.Equal(w.log, want) {
+		t.Errorf("asked %v, want %v", w.log, want)
+	}
+}
+
+// A host in which somebody else runs the plugin neither does an upgrade nor undoes that of the others.
+func TestRollLeavesAttachedPluginsAlone(t *testing.T) {
+	w := newWorld(3, "notes")
+	w.hosts[0].attached = true
+	r := w.roll(t, RollOptions{Plugins: []string{"notes"}})
+	if r.Exit != ExitDone || outcomes(r.Plugins[0]) != "101:done 102:done 100:attached" {
+		t.Errorf("exit %d, outcomes %s, asked %v", r.Exit, outcomes(r.Plugins[0]), w.log)
+	}
+
+	w = newWorld(2, "notes")
+	for _, h := range w.hosts {
+		h.attached = true
+		h.fail["notes upgrade"] = Report{Result: ResultRefused, Exit: ExitRefused, Error: "attached"}
+	}
+	r = w.roll(t, RollOptions{Plugins: []string{"notes"}})
+	if r.Exit != ExitRefused || outcomes(r.Plugins[0]) != "100:failed 101:attached" || len(w.log) != 1 {
 		t.Errorf("exit %d, outcomes %s, asked %v", r.Exit, outcomes(r.Plugins[0]), w.log)
 	}
 }
@@ -440,6 +476,29 @@ func TestRollDryRunAsksTheCanaryAloneAndTakesNoLock(t *testing.T) {
 	}
 	if w.versions("notes") != "1.2.0 1.2.0 1.2.0" {
 		t.Errorf("versions %s", w.versions("notes"))
+	}
+}
+
+// A plugin whose file is gone is served from the store until its clients end. It cannot be upgraded, and is no failure.
+func TestRollOfAllLeavesOutWhatTheFolderHasNoMore(t *testing.T) {
+	for kind, req := range map[string]UpgradeRequest{"upgrade": {}, "rollback": {Rollback: true}, "restart": {Restart: true}} {
+		t.Run(kind, func(t *testing.T) {
+			w := newWorld(2, "echo", "notes")
+			w.previous["echo"], w.previous["notes"] = before, before
+			roller := w.roller(RollOptions{All: true, Request: req})
+			roller.names = func(string) ([]string, []string, error) { return []string{"echo"}, []string{"notes"}, nil }
+			r, err := roller.roll(t.Context())
+			if err != nil || r.Exit != ExitDone {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			worked, skipped := 1, []string{"notes"}
+			if kind != "upgrade" {
+				worked, skipped = 2, nil
+			}
+			if len(r.Plugins) != worked || !slices.Equal(r.Skipped, skipped) {
+				t.Errorf("%d plugins, skipped %v; want %d, %v", len(r.Plugins), r.Skipped, worked, skipped)
+			}
+		})
 	}
 }
 

@@ -3,8 +3,10 @@ package host
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"runtime"
+	"runtime/metrics"
 	"strings"
 	"time"
 
@@ -43,7 +45,7 @@ func (h *Host) Control(ctx context.Context, method string, params json.RawMessag
 func (h *Host) Upgrade(ctx context.Context, req UpgradeRequest, progress func(StepEvent)) Report {
 	s := h.slot(req.Plugin)
 	if s == nil {
-		h.scan()
+		h.scan(store.Scan)
 		s = h.slot(req.Plugin)
 	}
 	if s == nil {
@@ -56,8 +58,19 @@ func (h *Host) Upgrade(ctx context.Context, req UpgradeRequest, progress func(St
 		}
 	}
 	began := time.Now()
-	report := s.Upgrade(ctx, req, progress)
+	l := h.launcher(req.Plugin)
+	report := s.Upgrade(ctx, req, func(e StepEvent) {
+		if e.Step == slot.StepCutover && req.Restart {
+			l.recordInstance()
+		}
+		if progress != nil {
+			progress(e)
+		}
+	})
 	report.PID = os.Getpid()
+	if l.joined.link(report.Generation) != nil {
+		report.Lifetime = lifetimeShared
+	}
 	if !req.DryRun {
 		h.logOperation(report, time.Since(began))
 	}
@@ -77,6 +90,14 @@ func (h *Host) logOperation(r Report, took time.Duration) {
 	h.log.Info(text, args...)
 }
 
+// runtimeCounters are what the Go runtime knows of this process: its goroutines, and the bytes of the heap that were in
+// use when they were last collected.
+func runtimeCounters() map[string]uint64 {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	return map[string]uint64{"goroutines": uint64(runtime.NumGoroutine()), "heap_live_bytes": live[0].Value.Uint64()}
+}
+
 // Status describes the host.
 func (h *Host) Status() Status {
 	st := Status{
@@ -85,8 +106,9 @@ func (h *Host) Status() Status {
 		Home:       h.home.Dir(),
 		PluginsDir: h.cfg.PluginsDir,
 		Since:      h.since,
-		Counters:   map[string]uint64{"goroutines": uint64(runtime.NumGoroutine())},
+		Counters:   runtimeCounters(),
 	}
+	maps.Copy(st.Counters, h.gw.Counters())
 	if h.session != nil {
 		st.Client, st.Protocol = h.session.ClientName()
 	}
@@ -94,14 +116,20 @@ func (h *Host) Status() Status {
 	slots := h.orderedLocked()
 	st.Problems = append(st.Problems, h.problems...)
 	h.mu.Unlock()
+	st.Problems = append(st.Problems, h.gw.Problems("")...)
 	listing, err := store.Scan(h.cfg.PluginsDir)
 	for _, s := range slots {
-		p := s.Status()
+		p, best := s.Status(), ""
+		p.Problems = append(append(p.Problems, h.gw.Problems(s.Name())...), h.output.problems(s.Name())...)
 		if err == nil {
-			if best := listing.Candidates(s.Name()); len(best) > 0 && best[0].Version.String() != p.Version {
-				p.Available = best[0].Version.String()
+			if candidates := listing.Candidates(s.Name()); len(candidates) > 0 {
+				best = candidates[0].Version.String()
 			}
 		}
+		if best != p.Version && h.cfg.Attach[s.Name()] == "" {
+			p.Available = best
+		}
+		h.launcher(s.Name()).describe(&p, best)
 		st.Plugins = append(st.Plugins, p)
 	}
 	return st

@@ -12,7 +12,7 @@ import (
 type Check struct {
 	Plugin  string `json:"plugin"`
 	Version string `json:"version,omitempty"`
-	What    string `json:"what"` // file, active, previous, pinned
+	What    string `json:"what"` // file, active, previous, pinned, sox-remote
 	SHA256  string `json:"sha256,omitempty"`
 	Path    string `json:"path,omitempty"`
 	OK      bool   `json:"ok"`
@@ -26,7 +26,8 @@ type VerifyReport struct {
 }
 
 // Verify reads every byte that could run: the files of the plugins folder, against their sidecars, and the staged
-// builds that are active, previous or pinned, against their names. It changes nothing. names limits it to some
+// builds that are active, previous or pinned, against their names. Of a plugin behind a url it also says whether
+// sox-remote is there, which runs for it. It changes nothing. names limits it to some
 // plugins. Exit is ExitVerify when a check failed, ExitNotFound when a name is unknown.
 func Verify(ctx context.Context, home, pluginsDir string, names ...string) (VerifyReport, error) {
 	report := VerifyReport{Checks: []Check{}}
@@ -72,11 +73,19 @@ func Verify(ctx context.Context, home, pluginsDir string, names ...string) (Veri
 
 func verifyPlugin(ctx context.Context, h *store.Home, info PluginInfo) []Check {
 	var checks []Check
+	remote := false // one of its builds is a url
 	for _, f := range info.Files {
-		if f.Verdict != store.Ready {
+		remote = remote || f.URL != ""
+		c := Check{Plugin: info.Plugin, Version: f.Version.String(), What: "file", Path: f.Path}
+		switch f.Verdict {
+		case store.Ready:
+		case store.NotShareable: // its bytes are as they should be, and it cannot run all the same
+			c.Error = f.Reason
+			checks = append(checks, c)
+			continue
+		default:
 			continue // it cannot run; list says why
 		}
-		c := Check{Plugin: info.Plugin, Version: f.Version.String(), What: "file", Path: f.Path}
 		b, err := h.Inspect(ctx, f)
 		checks = append(checks, c.judged(b, err))
 	}
@@ -99,7 +108,16 @@ func verifyPlugin(ctx context.Context, h *store.Home, info PluginInfo) []Check {
 		if r.what == "pinned" && errors.Is(err, store.ErrNotStaged) {
 			continue // pinned and never run: its file is checked above
 		}
+		remote = remote || b.Manifest != nil && b.Manifest.URL != ""
 		checks = append(checks, c.judged(b, err))
+	}
+	if remote {
+		c := Check{Plugin: info.Plugin, What: store.RemoteCommand}
+		path, err := store.FindRemote()
+		if c.Path, c.OK = path, err == nil; err != nil {
+			c.Error = err.Error()
+		}
+		checks = append(checks, c)
 	}
 	return checks
 }

@@ -23,9 +23,10 @@ func (h *Host) watch(ctx context.Context) {
 	}
 	if err != nil {
 		h.log.Warn("the plugins folder is not watched: new plugins need a restart of the client", "error", err)
+		h.scan(store.Scan)
 		return
 	}
-	h.scan() // what was dropped before the watch began
+	h.scan(store.Scan) // what was dropped before the watch began
 	quiet := time.NewTimer(watchDelay)
 	quiet.Stop()
 	defer quiet.Stop()
@@ -72,7 +73,7 @@ func (h *Host) reconfigure() {
 // folderChanged acts on the folder's present content.
 func (h *Host) folderChanged(ctx context.Context) {
 	h.reconfigure()
-	h.scan()
+	h.scan(store.Scan)
 	h.mu.Lock()
 	slots := h.orderedLocked()
 	h.mu.Unlock()
@@ -88,7 +89,7 @@ func (h *Host) folderChanged(ctx context.Context) {
 	}
 	for _, s := range slots {
 		best := listing.Candidates(s.Name())
-		if len(best) == 0 || best[0].Version.String() == s.Version() {
+		if len(best) == 0 || best[0].Version.String() == s.Version() || h.cfg.Attach[s.Name()] != "" {
 			continue
 		}
 		report := h.Upgrade(ctx, UpgradeRequest{Plugin: s.Name()}, nil)

@@ -3,10 +3,12 @@ package integration
 import (
 	"bufio"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +17,12 @@ import (
 	"time"
 
 	"github.com/sox-host/sox-host/integration/internal/rig"
+)
+
+// make dev-bench sets both to 50.
+var (
+	devSaves = flag.Int("dev.saves", 10, "saves of sox-host dev under load")
+	devTimed = flag.Int("dev.timed", 2, "saves of sox-host dev whose time is printed")
 )
 
 // devEvent is one line of sox-host dev --json.
@@ -120,12 +128,12 @@ func pluginFiles(t *testing.T, p *rig.Place) []string {
 // scriptBuild is a build without a compiler: it stamps a script with the version, and fails on purpose if the script says so.
 const scriptBuild = `sh -c 'if grep -q "^broken" source.py; then echo "source.py:1: broken" >&2; exit 1; fi; sed "s/^VERSION = .*/VERSION = \"$SOX_DEV_VERSION\"/" source.py > "$SOX_DEV_OUT" && chmod +x "$SOX_DEV_OUT"'`
 
-// Ten saves while calls are always under way: each becomes what serves, and no call fails. What does not build or start changes nothing. In the end
-// everything is as before.
+// Saves while calls are always under way: each becomes what serves, and no call fails. What does not build or start
+// changes nothing. In the end everything is as before.
 func TestDevUnderLoad(t *testing.T) {
 	t.Parallel()
 	interpreter(t, "python3")
-	const saves = 10
+	saves := max(*devSaves, 8) // some of them are bad
 	p := rig.NewPlace(t)
 	dropScript(t, p, "py-clock/py-clock.py", "py-clock", "1.0.0")
 	h := p.Serve()
@@ -230,6 +238,73 @@ func goPlace(t *testing.T) *rig.Place {
 		}
 	}
 	return p
+}
+
+// A change is what clients get within little more than the time that go build needs for it, and calls that are made all
+// the while are answered. How little is printed, and not judged: it depends on what else the machine does.
+func TestDevIsQuick(t *testing.T) {
+	t.Parallel()
+	p := goPlace(t)
+	h := p.Serve()
+	h.Initialize(nil)
+	// The same sources twice: one is built by hand, the other by dev.
+	for _, name := range []string{"weather", "byhand"} {
+		p.MustCommand("new", name, "--replace", rig.ModuleRoot())
+	}
+	change := func(name string, n int) {
+		t.Helper()
+		path := p.Path(name + "/main.go")
+		source, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Write(name+"/main.go", regexp.MustCompile(`Hello\w*, `).ReplaceAllString(string(source), fmt.Sprintf("Hello%d, ", n)))
+	}
+	build := func(n int) time.Duration {
+		t.Helper()
+		change("byhand", n)
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-X main.version=0.0.1", "-o", p.Path("built"), ".")
+		cmd.Env, cmd.Dir = p.Environ(), p.Path("byhand")
+		begun := time.Now()
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go build: %v\n%s", err, out)
+		}
+		return time.Since(begun)
+	}
+	build(0)
+	d := startDev(t, p, "weather", "--settle", "0s")
+	d.next("upgraded")
+	p.Await("the host has the new plugin", func() bool { return slices.Contains(h.Tools(), "weather__greet") })
+
+	var builds, swaps []time.Duration
+	var ratios []float64
+	calls := 0
+	for n := range *devTimed {
+		byHand := build(1000 + n)
+		change("weather", n)
+		begun := time.Now()
+		want := fmt.Sprintf("Hello%d, Ann!", n)
+		p.Await("somebody says "+want, func() bool {
+			calls++
+			answer := string(h.Tool("weather__greet", map[string]any{"name": "Ann"}).Tool(t).Structured)
+			if !strings.Contains(answer, "Hello") {
+				t.Errorf("a call is answered with %s", answer)
+			}
+			return strings.Contains(answer, want)
+		})
+		swapped := time.Since(begun)
+		builds, swaps, ratios = append(builds, byHand), append(swaps, swapped), append(ratios, swapped.Seconds()/byHand.Seconds())
+		if e := d.next("upgraded"); e.Result.Report.Failed != 0 || e.Result.Report.Unknown != 0 {
+			t.Errorf("%s: %+v", e.Version, e.Result.Report)
+		}
+	}
+	d.end()
+	slices.Sort(builds)
+	slices.Sort(swaps)
+	slices.Sort(ratios)
+	middle := len(ratios) / 2
+	t.Logf("%d saves, %d calls answered: go build takes %v, a save is answered by the new build after %v, ratio %.2f (medians)",
+		len(ratios), calls, builds[middle].Round(time.Millisecond), swaps[middle].Round(time.Millisecond), ratios[middle])
 }
 
 // What sox-host new writes passes its test, can be installed as its README says, and is built at every save by sox-host dev.

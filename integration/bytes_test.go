@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -157,14 +158,17 @@ func TestFloodOnStderrAndStdout(t *testing.T) {
 func TestListsInPages(t *testing.T) {
 	t.Parallel()
 	_, h := kitBeside(t, stamp.Options{List: stamp.ListMany, Pages: 50})
-	for _, l := range []struct{ method, member, key string }{
-		{"tools/list", "tools", "name"},
-		{"prompts/list", "prompts", "name"},
-		{"resources/list", "resources", "uri"},
-		{"resources/templates/list", "resourceTemplates", "uriTemplate"},
+	for _, l := range []struct{ method, member, key, entry string }{
+		{"tools/list", "tools", "name", "kit__many_%03d"},
+		{"prompts/list", "prompts", "name", "kit__prompt_%03d"},
+		{"resources/list", "resources", "uri", "kit:///many/%03d"},
+		{"resources/templates/list", "resourceTemplates", "uriTemplate", "kit:///t%03d/{id}"},
 	} {
-		if n := len(h.List(l.method, l.member, l.key)); n < 250 {
-			t.Errorf("%s has %d entries, want at least 250", l.method, n)
+		list := h.List(l.method, l.member, l.key)
+		for i := range 250 {
+			if entry := fmt.Sprintf(l.entry, i); !slices.Contains(list, entry) {
+				t.Errorf("%s of %d entries lacks %s", l.method, len(list), entry)
+			}
 		}
 	}
 	h.Tool("kit__many_249", nil).Kit(t)

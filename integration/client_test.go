@@ -3,11 +3,13 @@ package integration
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -251,16 +253,23 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// holdUntil is the arguments of a call that says in "held" that it runs, waits for a file, and says in "left" that it was
+// cancelled.
+func holdUntil(p *rig.Place, nonce, file string) map[string]any {
+	return map[string]any{"file": p.Path("held"), "nonce": nonce, "until": file, "left": p.Path("left")}
+}
+
 // A call that is withdrawn is not answered, and the plugin stops its work; others go on.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	p, h := kitBeside(t, stamp.Options{})
-	held := h.StartTool("kit__hold", map[string]any{"file": p.Path("held"), "nonce": "a", "until": p.Path("release")})
+	held := h.StartTool("kit__hold", holdUntil(p, "a", p.Path("release")))
 	other := h.StartTool("kit__hold", map[string]any{"file": p.Path("held"), "nonce": "b", "until": p.Path("release")})
 	p.Await("the calls are running", func() bool { return len(p.Lines("held")) == 2 })
 	h.Cancel(held)
 	h.Notify("notifications/cancelled", map[string]any{"requestId": 424242})
 	h.Call("ping", nil)
+	p.Await("the plugin stops", func() bool { return len(p.Lines("left")) == 1 })
 	p.Write("release", "")
 	other.Wait().Kit(t)
 	h.Tool("kit__echo", nil).Kit(t)
@@ -268,10 +277,157 @@ func TestCancel(t *testing.T) {
 		t.Errorf("a withdrawn call was answered: %s", held.Wait())
 	}
 	// Outside of MCP a withdrawn call is answered, by an error that says so.
-	plain := h.Request("kit.hold", map[string]any{"file": p.Path("held"), "nonce": "c", "until": never})
+	plain := h.Request("kit.hold", holdUntil(p, "c", never))
 	p.Await("the call is running", func() bool { return len(p.Lines("held")) == 3 })
 	h.Notify("$/cancelRequest", map[string]any{"id": rawJSON(plain.ID)})
 	if a := plain.Wait(); a.Error == nil || a.Error.Code != -32008 {
 		t.Errorf("a withdrawn plain call: %s, want -32008", a)
+	}
+	p.Await("the plugin stops", func() bool { return len(p.Lines("left")) == 2 })
+}
+
+// A call is cancelled while another plugin has one that takes its time: its plugin hears of it, and nothing else is
+// touched.
+func TestCancelBesideASlowCall(t *testing.T) {
+	t.Parallel()
+	p := rig.NewPlace(t)
+	p.Kit("one", "1.0.0", stamp.Options{})
+	p.Kit("two", "1.0.0", stamp.Options{})
+	h := p.Serve()
+	h.Initialize(nil)
+	slow := h.StartTool("one__hold", holdUntil(p, "slow", p.Path("release")))
+	cancelled := h.StartTool("two__hold", holdUntil(p, "cancelled", never))
+	beside := h.StartTool("two__hold", holdUntil(p, "beside", p.Path("release")))
+	p.Await("the calls are running", func() bool { return len(p.Lines("held")) == 3 })
+	h.Cancel(cancelled)
+	p.Await("the plugin stops", func() bool { return len(p.Lines("left")) == 1 })
+	if slow.Answered() || beside.Answered() {
+		t.Errorf("answered: the slow call %t, the one beside %t", slow.Answered(), beside.Answered())
+	}
+	p.Write("release", "")
+	slow.Wait().Kit(t)
+	beside.Wait().Kit(t)
+	h.Tool("two__echo", nil).Kit(t)
+	if cancelled.Answered() {
+		t.Errorf("a withdrawn call was answered: %s", cancelled.Wait())
+	}
+	if n := len(p.Lines("left")); n != 1 {
+		t.Errorf("%d calls were cancelled, want 1", n)
+	}
+}
+
+// The client closes its end while a call is open: its plugin is told to stop, and the call is answered as one that may
+// have run.
+func TestClientLeavesWithACallOpen(t *testing.T) {
+	t.Parallel()
+	p, h := kitBeside(t, stamp.Options{})
+	call := h.StartTool("kit__hold", holdUntil(p, "a", never))
+	p.Await("the call is running", func() bool { return len(p.Lines("held")) == 1 })
+	h.CloseStdin()
+	expectUnknown(t, call.Wait())
+	h.Close()
+	if n := len(p.Lines("left")); n != 1 {
+		t.Errorf("the plugin was told %d times", n)
+	}
+}
+
+// questions are what a plugin can ask a client, with the least that each needs, and an answer that says for whom it is.
+var questions = []struct {
+	method string
+	params map[string]any
+	answer func(who string) any
+}{
+	{
+		"sampling/createMessage", map[string]any{"messages": []any{}, "maxTokens": 1},
+		func(who string) any {
+			return map[string]any{"role": "assistant", "model": "m", "content": map[string]any{"type": "text", "text": who}}
+		},
+	},
+	{
+		"elicitation/create",
+		map[string]any{"message": "Who?", "requestedSchema": map[string]any{"type": "object", "properties": map[string]any{}}},
+		func(who string) any {
+			return map[string]any{"action": "accept", "content": map[string]any{"who": who}}
+		},
+	},
+	{
+		"roots/list", map[string]any{},
+		func(who string) any {
+			return map[string]any{"roots": []any{map[string]any{"uri": "file:///x", "name": who}}}
+		},
+	},
+}
+
+// Two plugins ask the client everything at once, each under the ids that a process begins with, and the answers come in
+// the reverse order: each question gets its own.
+func TestQuestionsAnsweredInReverse(t *testing.T) {
+	t.Parallel()
+	type asked struct {
+		rig.Message
+		answer chan any
+	}
+	p := rig.NewPlace(t)
+	plugins := []string{"one", "two"}
+	for _, name := range plugins {
+		p.Kit(name, "1.0.0", stamp.Options{})
+	}
+	h := p.Serve()
+	came := make(chan asked, len(plugins)*len(questions))
+	h.OnRequest(func(m rig.Message) (any, *rig.Error) {
+		q := asked{m, make(chan any, 1)}
+		came <- q
+		return <-q.answer, nil
+	})
+	h.Initialize(map[string]any{"sampling": map[string]any{}, "elicitation": map[string]any{}, "roots": map[string]any{}})
+	calls := map[string]*rig.Future{}
+	for _, name := range plugins {
+		callable(t, p, h, name)
+		for _, q := range questions {
+			who := name + " " + q.method
+			params := maps.Clone(q.params)
+			params["_meta"] = map[string]any{"who": who}
+			calls[who] = h.StartTool(name+"__ask", map[string]any{"method": q.method, "params": params})
+		}
+	}
+	patience := time.After(rig.Patience)
+	all := make([]asked, len(calls))
+	for i := range all {
+		select {
+		case all[i] = <-came:
+		case <-patience:
+			t.Fatalf("only %d of %d questions came", i, len(all))
+		}
+	}
+	slices.Reverse(all)
+	for _, a := range all {
+		var params struct {
+			Meta struct{ Who string } `json:"_meta"`
+		}
+		decode(t, a.Params, &params)
+		for _, q := range questions {
+			if q.method == a.Method {
+				a.answer <- q.answer(params.Meta.Who)
+			}
+		}
+	}
+	for who, call := range calls {
+		if k := call.Wait().Kit(t); !strings.Contains(string(k.Answer), `"`+who+`"`) {
+			t.Errorf("%s got the answer of another: %s", who, k.Answer)
+		}
+	}
+}
+
+// A client that cannot do a thing is not asked for it: whoever asks is refused, and the client hears nothing.
+func TestClientWithoutCapabilitiesIsNotAsked(t *testing.T) {
+	t.Parallel()
+	_, h := kitBeside(t, stamp.Options{})
+	for _, q := range questions {
+		a := h.Tool("kit__ask", map[string]any{"method": q.method, "params": q.params})
+		if a.Error == nil || a.Error.Code != -32601 {
+			t.Errorf("%s: %s, want -32601", q.method, a)
+		}
+		if n := len(h.Messages(q.method)); n != 0 {
+			t.Errorf("the client was asked %d times: %s", n, q.method)
+		}
 	}
 }

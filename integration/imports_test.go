@@ -24,9 +24,8 @@ var layers = map[string][]string{
 
 // libraries are what a release may be linked with, by layer. Everything else is the standard library or a test's.
 var libraries = map[string][]string{
-	"plugin": {"golang.org/x/sys", "github.com/go-json-experiment/json", "github.com/hashicorp/go-hclog"},
-	"sdk": {"golang.org/x/sys", "github.com/go-json-experiment/json", "github.com/hashicorp/go-hclog",
-		"github.com/google/jsonschema-go"},
+	"plugin": {"golang.org/x/sys", "github.com/go-json-experiment/json"},
+	"sdk":    {"golang.org/x/sys", "github.com/go-json-experiment/json"},
 	"host": {"golang.org/x/sys", "github.com/go-json-experiment/json", "github.com/hashicorp/go-hclog",
 		"github.com/hashicorp/go-multierror", "github.com/hashicorp/go-version", "github.com/fsnotify/fsnotify",
 		"github.com/gofrs/flock", "github.com/yosida95/uritemplate"},
@@ -34,9 +33,21 @@ var libraries = map[string][]string{
 		"github.com/fsnotify/fsnotify", "golang.org/x/sys"},
 }
 
-// adapters may import the official MCP library; nothing else of the sdk may, so that a plugin is linked with it only
-// when its author asks for it.
-var adapters = map[string]bool{"sdk/mcpserver": true}
+// adapters may import a library that nothing else that is released may, so that a plugin is linked with it, and starts
+// as slowly, only when its author asks for it, and the host never.
+var adapters = map[string]string{
+	"cmd/sox-remote":  "github.com/modelcontextprotocol/go-sdk",
+	"sdk/mcpserver":   "github.com/modelcontextprotocol/go-sdk",
+	"sdk/inputschema": "github.com/google/jsonschema-go",
+}
+
+// heavy is what a program must not be linked with, however indirectly. A client starts the host, often twice, and
+// waits; initialising these takes longer than a plugin that uses only the SDK may take to be ready.
+var heavy = map[string][]string{
+	"cmd/sox-host": {"net/http", "crypto/tls", "github.com/modelcontextprotocol/go-sdk"},
+	"examples/echo": {"net", "crypto", "flag", "text/template", "github.com/hashicorp/go-hclog",
+		"github.com/google/jsonschema-go"},
+}
 
 // The arrows between the packages point one way, and a release is linked with few libraries.
 func TestImports(t *testing.T) {
@@ -70,7 +81,7 @@ func TestImports(t *testing.T) {
 			if !strings.Contains(first, ".") || layer == "integration" || layer == "examples" {
 				continue // the standard library, or nothing that is released as a library
 			}
-			if strings.HasPrefix(imported, "github.com/modelcontextprotocol/go-sdk") && adapters[own] {
+			if library, ok := adapters[own]; ok && within(imported, []string{library}) {
 				continue
 			}
 			if !within(imported, libraries[layer]) {
@@ -80,6 +91,27 @@ func TestImports(t *testing.T) {
 	}
 	if packages < 10 {
 		t.Fatalf("only %d packages were looked at", packages)
+	}
+}
+
+func TestProgramsAreLean(t *testing.T) {
+	t.Parallel()
+	for program, refused := range heavy {
+		cmd := exec.Command("go", "list", "-deps", "./"+program)
+		cmd.Dir = rig.ModuleRoot()
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		linked := strings.Fields(string(out))
+		for _, imported := range linked {
+			if within(imported, refused) {
+				t.Errorf("%s is linked with %s", program, imported)
+			}
+		}
+		if len(linked) < 50 {
+			t.Fatalf("only %d packages of %s were looked at", len(linked), program)
+		}
 	}
 }
 

@@ -239,7 +239,7 @@ func TestClientThatNeverReads(t *testing.T) {
 		case <-tick.C:
 			peak = max(peak, rig.ResidentKiB(cmd.Process.Pid))
 			if over == nil && peak > 0 {
-				over = time.After(6 * time.Second) // many times what the plugins need to say it all
+				over = time.After(6 * time.Second) // many times what every queue needs to fill up
 			}
 		case err := <-exited:
 			t.Fatalf("the host ended: %v", err)
@@ -337,7 +337,7 @@ func TestEverythingComesBackToWhereItWas(t *testing.T) {
 	p.Await("the host has no more than it had", func() bool {
 		after = holdings(t, p, h)
 		for what, n := range after {
-			if n > before[what] {
+			if n > before[what] && what != "live heap" { // which needs more work, see TestALongDayLeavesNothing
 				return false
 			}
 		}
@@ -367,7 +367,11 @@ func holdings(t *testing.T, p *rig.Place, h *rig.Host) map[string]int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string]int{"goroutines": s.Hosts[0].Status.Counters["goroutines"], "fds": len(fds), "processes": len(p.Processes()), "sockets": len(run)}
+	counters := s.Hosts[0].Status.Counters
+	return map[string]int{
+		"goroutines": counters["goroutines"], "live heap": counters["heap_live_bytes"],
+		"fds": len(fds), "processes": len(p.Processes()), "sockets": len(run),
+	}
 }
 
 // A call that a frozen plugin has is answered all the same when the client closes its end: it may have run.

@@ -31,8 +31,8 @@ var ordinary = []string{"lock", "stage", "ready", "list", "commit", "commit.done
 // The host is killed at each step of an upgrade. The next one runs what was committed, and there is nothing half done.
 func TestKilledAtEachStepOfAnUpgrade(t *testing.T) {
 	t.Parallel()
-	faulty := filepath.Join(t.TempDir(), "sox-host")
-	build := exec.Command("go", "build", "-tags", "faultpoints", "-o", faulty, "./cmd/sox-host")
+	faulty := filepath.Join(t.TempDir(), "sox-host") // goes when the last of the parallel steps has ended
+	build := exec.Command("go", "build", "-tags", "faultpoints", "-ldflags", "-s -w", "-o", faulty, "./cmd/sox-host")
 	build.Dir = rig.ModuleRoot()
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build with fault points: %v\n%s", err, out)
@@ -42,6 +42,7 @@ func TestKilledAtEachStepOfAnUpgrade(t *testing.T) {
 			continue
 		}
 		t.Run(step.point, func(t *testing.T) {
+			t.Parallel()
 			p := rig.NewPlace(t)
 			p.Kit("kit", "1.0.0", stamp.Options{})
 			p.Setenv("SOX_FAULTPOINT", step.point+":kill")
@@ -124,6 +125,7 @@ func TestCommandKilledInAnUpgrade(t *testing.T) {
 		p.Kit("kit", "1.1.0", stamp.Options{})
 		cmd := start(t, p)
 		awaitVersion(t, p, h, "1.1.0")
+		pid := h.Tool("kit__echo", nil).Kit(t).PID
 		kill(t, cmd)
 		p.Write("release", "")
 		for _, f := range held {
@@ -132,6 +134,9 @@ func TestCommandKilledInAnUpgrade(t *testing.T) {
 			}
 		}
 		p.Await("the upgrade is over", func() bool { return statusOf(t, p, "kit").Operation == "" })
+		if k := h.Tool("kit__echo", nil).Kit(t); k.PID != pid {
+			t.Errorf("the process that the command had asked for has gone with it: %d answers after %d", k.PID, pid)
+		}
 		h.Close()
 		h = p.Serve()
 		if v := h.Call("kit.echo", nil).Kit(t).Version; v != "1.1.0" {

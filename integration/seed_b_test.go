@@ -112,7 +112,7 @@ func TestSeed_B10_SchemaHash(t *testing.T) {
 	if n := len(h.Messages("notifications/tools/list_changed")); n != 1 {
 		t.Errorf("%d list_changed, want 1", n)
 	}
-	if !strings.Contains(h.Log(), "list") || !strings.Contains(h.Log(), "changed") {
+	if !strings.Contains(h.Log(), "lists changed: method=notifications/tools/list_changed") {
 		t.Errorf("stderr does not mention the change:\n%s", h.Log())
 	}
 }

@@ -117,3 +117,35 @@ func TestSeed_C9_CrashIsExplained(t *testing.T) {
 		h.Tool(name+"__echo", nil).Kit(t)
 	}
 }
+
+// A host that is locked read-only lets nothing through that is not known to be a read, whatever the request says. Reads
+// go on.
+func TestSeed_C10_ServeReadOnly(t *testing.T) {
+	t.Parallel()
+	p := rig.NewPlace(t)
+	p.Kit("kit", "1.0.0", stamp.Options{})
+	h := p.Serve("--read-only")
+	h.Initialize(nil)
+	callable(t, p, h, "kit")
+	write := map[string]any{"file": p.Path("ledger"), "nonce": "n", "read_only": false}
+	lifting := map[string]any{"name": "kit__append", "arguments": write, "_meta": map[string]any{"read_only": false}}
+	for what, a := range map[string]rig.Answer{
+		"tool":              h.Tool("kit__append", write),
+		"tool_with_meta":    h.Call("tools/call", lifting),
+		"idempotent_tool":   h.Tool("kit__append_idempotent", write),
+		"plain_method":      h.Call("kit.append", write),
+		"plain_method_read": h.Call("kit.echo", nil), // nobody says that it only reads
+	} {
+		if a.Error == nil || a.Error.Code != -32007 || a.Error.Info().Executed != "no" {
+			t.Errorf("%s: %s, want -32007 that says no", what, a)
+		}
+	}
+	h.Notify("kit.append", write)
+	h.Tool("kit__echo", nil).Kit(t)
+	if a := h.Call("resources/read", map[string]any{"uri": "kit:///version"}); a.Error != nil {
+		t.Errorf("a resource: %s", a)
+	}
+	if lines := p.Lines("ledger"); len(lines) != 0 {
+		t.Errorf("written: %v", lines)
+	}
+}

@@ -132,6 +132,49 @@ func TestAllAreBroken(t *testing.T) {
 	h.Tool("kit__echo", nil).Kit(t)
 }
 
+// A plugin whose lists are known cannot start any more. Its lists stay, and every kind of request to it ends with an
+// error that says why and that nothing was executed: none is an empty success.
+func TestDeadPluginIsNoEmptySuccess(t *testing.T) {
+	t.Parallel()
+	p := rig.NewPlace(t)
+	p.Kit("kit", "1.0.0", stamp.Options{})
+	overlay(p, "kit")
+	h := p.Serve("--list-wait", "10m")
+	h.Initialize(nil)
+	tools := h.Tools()
+	h.Close()
+	setOverlay(t, p, "kit", stamp.Options{BootExit: 7, BootSays: "out of cheese"})
+	h = p.Serve("--list-wait", "10m")
+	h.Initialize(nil)
+	calls := map[string]*rig.Future{}
+	prompt := map[string]any{"type": "ref/prompt", "name": "kit__kit-prompt"}
+	for _, c := range []struct {
+		method string
+		params any
+	}{
+		{"tools/call", rig.ToolCall("kit__echo", nil)},
+		{"tools/call", rig.ToolCall("kit__append", map[string]any{"file": p.Path("ledger"), "nonce": "n"})},
+		{"prompts/get", map[string]any{"name": "kit__kit-prompt"}},
+		{"resources/read", map[string]any{"uri": "kit:///version"}},
+		{"completion/complete", map[string]any{"ref": prompt, "argument": map[string]any{"name": "a", "value": "b"}}},
+		{"kit.echo", map[string]any{}},
+	} {
+		f := h.Request(c.method, c.params)
+		calls[c.method+" "+f.ID] = f
+	}
+	for what, f := range calls {
+		a := f.Wait()
+		if a.Error == nil || a.Error.Code != -32001 || a.Error.Info().Executed != "no" {
+			t.Errorf("%s: %s, want -32001 that says no", what, a)
+		} else if text := a.Error.Message + string(a.Error.Data); !strings.Contains(text, "code 7") || !strings.Contains(text, "out of cheese") {
+			t.Errorf("%s: the error does not say why: %s", what, a)
+		}
+	}
+	if now := h.Tools(); !slices.Equal(now, tools) {
+		t.Errorf("the tools are %v, were %v", now, tools)
+	}
+}
+
 // Some clients start the server twice and only ask the first one what it is. Nothing is started for that.
 func TestDiscoverStartsNothing(t *testing.T) {
 	t.Parallel()

@@ -162,7 +162,7 @@ func names(prefix string, typ reflect.Type) []string {
 func TestProtocol_names_everything(t *testing.T) {
 	text := protocol(t)
 	want := []string{
-		wire.EnvFD, wire.EnvSocket, wire.EnvListenFD, wire.EnvProtocols, wire.EnvName,
+		wire.EnvFD, wire.EnvSocket, wire.EnvListenFD, wire.EnvProtocols, wire.EnvName, wire.EnvLockFD, wire.EnvIdleMS,
 		wire.MethodReady, wire.MethodBye, wire.MethodSessionOpen, wire.MethodSessionClose, wire.MethodHealth,
 		wire.MethodSnapshot, wire.MethodRestore, wire.MethodShutdown, wire.MethodCancel, wire.MethodProgress,
 	}

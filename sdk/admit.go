@@ -8,28 +8,28 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// Limits bound what one plugin process takes on. They are announced to the host and enforced here, alike for tools, methods and adapted MCP
-// servers. In [WithLimits] 0 means the default; NoLimit lifts a bound.
+// Limits bound what one plugin process takes on. They are announced to the host and enforced here, alike for tools,
+// methods and adapted MCP servers. In [WithLimits] 0 means the default; NoLimit lifts a bound.
 type Limits struct {
 	Concurrency   int // handlers running at once, those included whose answer the host has not taken yet
 	Queue         int // requests waiting beyond that; one more is refused as busy, without having run
-	RequestBytes  int // largest request
-	ResponseBytes int // largest answer; a larger one becomes an error for that request only
-	OutputBytes   int // answers that wait for the host to read
-	// DefaultTimeout is the deadline of a request that names none, MaxTimeout the longest it may ask for. Both count from the moment the request
-	// is accepted, waiting included.
+	RequestBytes  int // largest request, in bytes of its frame; 16 MiB at most
+	ResponseBytes int // largest answer, in bytes; 16 MiB at most. A larger one becomes an error for that request only
+	OutputBytes   int // bytes of answers that wait for the host to read; handlers that have more to say wait
+	// DefaultTimeout is the deadline of a request that names none, MaxTimeout the longest it may ask for. Both count
+	// from the moment the request is accepted, waiting included.
 	DefaultTimeout time.Duration
 	MaxTimeout     time.Duration
 	// StallTimeout ends a connection whose host has not taken a byte for so long while answers wait.
 	StallTimeout time.Duration
-	// ShutdownGrace is how long a running handler may go on once the plugin has been told to stop. Then its context ends.
+	// ShutdownGrace is how long a running handler may go on once the plugin has been told to stop. Then its context
+	// ends.
 	ShutdownGrace time.Duration
 }
 
-// NoLimit lifts a bound of Limits, NoQueue lets nothing wait.
 const (
-	NoLimit = -1
-	NoQueue = -2
+	NoLimit = -1 // in a field of Limits: no bound
+	NoQueue = -2 // in Limits.Queue: nothing waits
 )
 
 // DefaultLimits are generous: they stop a runaway peer and never a real one.
@@ -43,13 +43,14 @@ func DefaultLimits() Limits {
 		DefaultTimeout: NoLimit,
 		MaxTimeout:     NoLimit,
 		StallTimeout:   time.Minute, // a host stopped in a debugger for less than that keeps its plugin
-		// 400 ms: with the answers, the hooks and the farewell it has to fit into the 1.5 s that a client gives the host to end.
+		// 400 ms: with the answers, the hooks and the farewell it has to fit into the 1.5 s that a client gives the
+		// host to end.
 		ShutdownGrace: 400 * time.Millisecond,
 	}
 }
 
-// WorkerLimits is the strict set for a small worker: 4 at once, 32 waiting, 64 KiB in, 1 MiB out, 8 MiB of output, 20 s by default and 120 s at
-// most, a reader that stalls for 5 s is dropped.
+// WorkerLimits is the strict set for a small worker: 4 at once, 32 waiting, 64 KiB in, 1 MiB out, 8 MiB of output, 20 s
+// by default and 120 s at most, a reader that stalls for 5 s is dropped.
 func WorkerLimits() Limits {
 	return Limits{
 		Concurrency:    4,

@@ -60,9 +60,11 @@ func (k *call) prepare(d time.Duration) {
 // callKey finds the call in its context.
 type callKey struct{}
 
-// dismiss drops a request that is refused: nothing watches it and nothing will be answered for it here.
-func (k *call) dismiss() {
+// dismiss drops a request that is refused: nothing watches it and nothing will be answered for it here. It reports false
+// for one that has been answered, because its context had ended.
+func (k *call) dismiss() (first bool) {
 	k.mu.Lock()
+	first = !k.answered
 	k.answered = true
 	k.mu.Unlock()
 	if k.unhook != nil {
@@ -71,6 +73,7 @@ func (k *call) dismiss() {
 	k.c.forget(k)
 	k.cancel(nil)
 	k.release()
+	return first
 }
 
 // request is the call as the MCP side sees it.
@@ -146,8 +149,8 @@ func (k *call) begin() bool {
 	return true
 }
 
-// acknowledge tells the host that the handler is about to run, and returns once the stream has the bytes: a host that read no ack before the
-// connection ended may run the request again elsewhere.
+// acknowledge tells the host that the handler is about to run, and returns once the stream has the bytes: a host that
+// read no ack before the connection ended may run the request again elsewhere.
 func (k *call) acknowledge() bool {
 	if k.c.append(true, func(dst []byte) []byte { return wire.AppendAck(dst, k.env.ID()) }) != nil {
 		return false
@@ -165,18 +168,14 @@ func (k *call) protect() (result json.RawMessage, err error) {
 			return
 		}
 		reason := recover()
-		p.logger.Error("handler panicked", "method", k.method, "session", k.session.ID(), "panic", fmt.Sprint(reason), "stack", string(debug.Stack()))
+		p.Logger().Error("handler panicked", "method", k.method, "session", k.session.ID(), "panic", fmt.Sprint(reason), "stack", string(debug.Stack()))
 		result = nil
 		err = p.fault(wire.CodeInternal, wire.ExecutedUnknown, "%s: the handler panicked; the plugin goes on, its log has the stack", k.method)
 		if reason == nil { // Goexit: this goroutine unwinds to its end, so the answer is given here
 			k.finish(nil, p.answerFor(k.ctx, k.method, err, true))
 		}
 	}()
-	if r := k.c.srv.retirer; r != nil && k.gated {
-		err = r.Work(func() error { result, err = k.run(k.ctx); return err })
-	} else {
-		result, err = k.run(k.ctx)
-	}
+	result, err = k.run(k.ctx)
 	returned = true
 	return result, err
 }
@@ -193,7 +192,8 @@ func (k *call) end(result json.RawMessage, fault *wire.Error) {
 	first := !k.answered
 	k.answered = true
 	if first {
-		// Whoever answers is waited for: the handler's goroutine may end before the one that answers in its place, and the farewell must come last.
+		// Whoever answers is waited for: the handler's goroutine may end before the one that answers in its place, and
+		// the farewell must come last.
 		k.c.hold()
 	}
 	k.mu.Unlock()

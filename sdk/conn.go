@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,9 +19,11 @@ import (
 const (
 	// maxSessions bounds the sessions of one connection: 4096, far above the clients one host has.
 	maxSessions = 4096
-	// maxControl bounds the requests that bypass the gate and are open at once: 1024. They cost little each, but a peer could open any number.
+	// maxControl bounds the requests that bypass the gate and are open at once: 1024. They cost little each, but a peer
+	// could open any number.
 	maxControl = 1024
-	// endGrace is how long a connection waits for its handlers once the host is gone: 200 ms. Nobody waits for their answers.
+	// endGrace is how long a connection waits for its handlers once the host is gone: 200 ms. Nobody waits for their
+	// answers.
 	endGrace = 200 * time.Millisecond
 	// farewellTime bounds the delivery of the last answers and of sox/bye: 400 ms.
 	farewellTime = 400 * time.Millisecond
@@ -51,7 +54,7 @@ func newServer(p *Plugin) *server {
 			Steps:      []RetireStep{{"stop", func(context.Context) error { srv.stop(); return nil }}},
 			OnEvent: func(e RetireEvent) {
 				if e.Type == EventBegin {
-					p.logger.Info("stopping", "reason", e.Reason, "window", p.idle.String())
+					p.Logger().Info("stopping", "reason", e.Reason, "window", p.idle.String())
 				}
 			},
 		})
@@ -60,7 +63,8 @@ func newServer(p *Plugin) *server {
 	return srv
 }
 
-// finish ends what the run itself has started, and runs the author's hooks unless they have been run before the farewell.
+// finish ends what the run itself has started, and runs the author's hooks unless they have been run before the
+// farewell.
 func (srv *server) finish() {
 	srv.workers.close()
 	srv.shutdownHooks(endGrace)
@@ -73,6 +77,16 @@ func (srv *server) finish() {
 func (srv *server) stop() {
 	srv.gate.close()
 	srv.stopOnce.Do(func() { close(srv.stopping) })
+}
+
+// stopped reports whether this run is at its end.
+func (srv *server) stopped() bool {
+	select {
+	case <-srv.stopping:
+		return true
+	default:
+		return false
+	}
 }
 
 // next gives a free place at the gate to the oldest request that waits.
@@ -105,7 +119,8 @@ func (srv *server) shutdownHooks(d time.Duration) {
 	})
 }
 
-// conn is one connection to a host. Its reader is the goroutine in rpc.Conn.Run; each accepted request runs on a worker.
+// conn is one connection to a host. Its reader is the goroutine in rpc.Conn.Run; each accepted request runs on a
+// worker.
 type conn struct {
 	srv    *server
 	id     string // "c1", unique in the process
@@ -129,19 +144,49 @@ type conn struct {
 	fault    error            // why this end closed the connection, if not by choice
 }
 
-// serve runs one connection to its end.
+// serve says that the plugin is ready, and runs one connection to its end.
 func (srv *server) serve(ctx context.Context, rw io.ReadWriteCloser, direct bool) error {
-	p := srv.p
+	c := srv.newConn(ctx, rw, direct)
+	err := c.rpc.Send(srv.p.appendReady)
+	if err == nil {
+		err = c.rpc.Flush()
+	}
+	if err != nil {
+		c.cancel(ErrDisconnected)
+		c.rpc.Close()
+		return fmt.Errorf("%s: %w", wire.MethodReady, err)
+	}
+	return c.run(ctx)
+}
+
+// run serves the connection, whose ready frame has been sent, to its end.
+func (c *conn) run(ctx context.Context) error {
+	defer c.cancel(ErrDisconnected)
+	read := make(chan error, 1)
+	go func() { read <- c.rpc.Run() }() // ends when the stream does, or with Close below
+
+	select {
+	case err := <-read:
+		c.disconnected(err)
+		return c.ending(err)
+	case <-ctx.Done():
+	case <-c.srv.stopping:
+	}
+	c.srv.gate.close()
+	c.stop(read, c.direct && ctx.Err() == nil)
+	return c.ending(c.rpc.Err())
+}
+
+func (srv *server) newConn(ctx context.Context, rw io.ReadWriteCloser, direct bool) *conn {
 	c := &conn{
 		srv:      srv,
-		id:       fmt.Sprintf("c%d", p.conns.Add(1)),
+		id:       "c" + strconv.FormatUint(srv.p.conns.Add(1), 10),
 		direct:   direct,
 		sessions: map[uint64]*Session{},
 		calls:    map[string]*call{},
 	}
 	// A signal must not cut handlers short: they get their grace from stop.
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	defer c.cancel(ErrDisconnected)
 	c.host = &Session{c: c, id: c.id, ctx: c.ctx, opened: make(chan struct{})}
 	close(c.host.opened)
 	backlog := srv.limits.OutputBytes
@@ -149,29 +194,7 @@ func (srv *server) serve(ctx context.Context, rw io.ReadWriteCloser, direct bool
 		backlog = math.MaxInt
 	}
 	c.rpc = rpc.NewConn(rw, rpc.Options{BacklogBytes: backlog, Serve: c.serve})
-
-	ready, err := encode(p.ready())
-	if err != nil {
-		c.rpc.Close()
-		return fmt.Errorf("sox/ready: %w", err)
-	}
-	if err := c.notify(0, wire.MethodReady, ready); err != nil {
-		c.rpc.Close()
-		return fmt.Errorf("sox/ready: %w", err)
-	}
-	read := make(chan error, 1)
-	go func() { read <- c.rpc.Run() }() // ends when the stream does, or with Close below
-
-	select {
-	case err = <-read:
-		c.disconnected(err)
-		return c.ending(err)
-	case <-ctx.Done():
-	case <-srv.stopping:
-	}
-	srv.gate.close()
-	c.stop(read, direct && ctx.Err() == nil)
-	return c.ending(c.rpc.Err())
+	return c
 }
 
 // ending is what serve returns: nil for the ways in which a connection is meant to end.
@@ -204,7 +227,8 @@ func (c *conn) disconnected(err error) {
 	c.wait(endGrace, nil)
 }
 
-// stop is the orderly end: nothing new, what waits is refused (unless patient), what runs gets its grace, then the farewell.
+// stop is the orderly end: nothing new, what waits is refused (unless patient), what runs gets its grace, then the
+// farewell.
 func (c *conn) stop(read <-chan error, patient bool) {
 	c.refuseNew()
 	for _, k := range c.open() {
@@ -276,7 +300,8 @@ func (c *conn) serve(_ *rpc.Conn, env *wire.Envelope) {
 	}
 }
 
-// cancelCall ends the context of the open request with that raw id. An id that is unknown or answered already is ignored.
+// cancelCall ends the context of the open request with that raw id. An id that is unknown or answered already is
+// ignored.
 func (c *conn) cancelCall(id []byte) bool {
 	c.mu.Lock()
 	k := c.calls[string(id)]
@@ -306,7 +331,8 @@ func (c *conn) request(env *wire.Envelope) {
 	}
 }
 
-// accept checks a request, gives it a place and starts it or lets it wait. The error is the answer of a request that was not accepted.
+// accept checks a request, gives it a place and starts it or lets it wait. The error is the answer of a request that
+// was not accepted.
 func (c *conn) accept(env *wire.Envelope, method string) *wire.Error {
 	p := c.srv.p
 	if n, limit := len(env.Raw), c.srv.limits.RequestBytes; n > limit {
@@ -322,44 +348,60 @@ func (c *conn) accept(env *wire.Envelope, method string) *wire.Error {
 	case duplicate:
 		return p.fault(wire.CodeInvalidRequest, wire.ExecutedNo, "a request with this id is still open")
 	case stopped:
-		return p.fault(wire.CodeShuttingDown, wire.ExecutedNo, "%s: the plugin is shutting down", method)
+		return c.shuttingDown(method)
 	}
 	k.env = own(env)
 	if fault := c.route(k); fault != nil {
 		return fault
 	}
 	k.prepare(c.srv.limits.timeout(k.env.TimeoutMS()))
-	if !c.register(k) {
+	if fault := c.register(k); fault != nil {
 		k.dismiss()
-		return c.busy(method)
+		return fault
 	}
 	k.watch()
+	return c.admit(k)
+}
+
+// admit starts a registered request or lets it wait. The error is the answer of one that is refused; nil if its context
+// has ended before and it has been answered for that.
+func (c *conn) admit(k *call) *wire.Error {
 	fate := startNow
 	if k.gated {
 		fate = c.srv.gate.admit(k)
 	}
+	var refusal *wire.Error
 	switch fate {
 	case startNow:
 		c.srv.workers.start(k) // joined by wait: register counted it
+		return nil
 	case waits: // next starts it
+		return nil
 	case refusedBusy:
-		k.dismiss()
-		c.ended(k)
-		return c.busy(method)
+		refusal = c.busy(k.method)
 	case refusedClosed:
-		k.dismiss()
-		c.ended(k)
-		return p.fault(wire.CodeShuttingDown, wire.ExecutedNo, "%s: the plugin is shutting down", method)
+		refusal = c.shuttingDown(k.method)
 	}
-	return nil
+	first := k.dismiss()
+	c.ended(k)
+	if !first {
+		return nil
+	}
+	return refusal
 }
 
-// busyRetryMS is the advice given with a busy answer: 100 ms, long enough for a place to come free, short enough for a person.
+// busyRetryMS is the advice given with a busy answer: 100 ms, long enough for a place to come free, short enough for a
+// person.
 const busyRetryMS = 100
 
 func (c *conn) busy(method string) *wire.Error {
 	return wire.NewError(wire.CodeBusy, fmt.Sprintf("%s: the plugin is busy and did not run it; try again soon", method),
 		wire.ErrorData{Plugin: c.srv.p.name, Version: c.srv.p.version, RetryAfterMS: busyRetryMS})
+}
+
+// shuttingDown is the answer to a request that comes too late: a host gives it to the next process.
+func (c *conn) shuttingDown(method string) *wire.Error {
+	return c.srv.p.fault(wire.CodeShuttingDown, wire.ExecutedNo, "%s: the plugin is shutting down", method)
 }
 
 // route decides what runs for a request, and in which session.
@@ -410,8 +452,8 @@ func (c *conn) route(k *call) *wire.Error {
 	return nil
 }
 
-// controlMethod names the MCP requests that bypass the gate: they cost next to nothing and run no tool, and a client that asks for a list must not
-// hear that the plugin is busy.
+// controlMethod names the MCP requests that bypass the gate: they cost next to nothing and run no tool, and a client
+// that asks for a list must not hear that the plugin is busy.
 func controlMethod(method string) bool {
 	switch method {
 	case "initialize", "ping", "server/discover", "logging/setLevel", "subscriptions/listen",
@@ -430,21 +472,24 @@ func clip(s string) string {
 	return s
 }
 
-// register counts an accepted request and makes its id known. It declines when too many requests that bypass the gate are open.
-func (c *conn) register(k *call) bool {
+// register counts an accepted request and makes its id known. It declines when the plugin is at its end, and when too
+// many requests that bypass the gate are open.
+func (c *conn) register(k *call) *wire.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !k.gated {
-		if c.control >= maxControl {
-			return false
-		}
+	switch r := c.srv.retirer; {
+	case c.stopped, k.gated && r != nil && !r.begin(): // what waits for its session or for a place is work too
+		return c.shuttingDown(k.method)
+	case !k.gated && c.control >= maxControl:
+		return c.busy(k.method)
+	case !k.gated:
 		c.control++
 	}
 	if k.key != "" {
 		c.calls[k.key] = k
 	}
 	c.live++
-	return true
+	return nil
 }
 
 // forget frees the id of a request that has been answered.
@@ -463,6 +508,9 @@ func (c *conn) ended(k *call) {
 		c.control--
 	}
 	c.mu.Unlock()
+	if r := c.srv.retirer; r != nil && k.gated {
+		r.end()
+	}
 	c.done()
 }
 
@@ -505,8 +553,8 @@ func (c *conn) quiet() <-chan struct{} {
 	return c.idle
 }
 
-// wait joins the goroutines of this connection, for at most d. What then still runs ignores its context, and is left to end by itself. An end of
-// the stream, announced by read, cuts the wait short.
+// wait joins the goroutines of this connection, for at most d. What then still runs ignores its context, and is left to
+// end by itself. An end of the stream, announced by read, cuts the wait short.
 func (c *conn) wait(d time.Duration, read <-chan error) {
 	quiet := c.quiet()
 	if quiet == nil {

@@ -32,6 +32,16 @@ func (p *Plugin) ready() wire.Ready {
 	return r
 }
 
+// readyBytes is room for the ready frame of a plugin with some ten methods: 1 KiB.
+const readyBytes = 1 << 10
+
+// appendReady appends the notification sox/ready.
+func (p *Plugin) appendReady(dst []byte) []byte {
+	dst = append(dst, `{"jsonrpc":"2.0","method":"`+wire.MethodReady+`","params":`...)
+	r := p.ready()
+	return append(r.Append(dst), '}')
+}
+
 // health answers sox/health. It is no work: the retirer is not told.
 func (srv *server) health(ctx context.Context) (json.RawMessage, error) {
 	if check := srv.p.health; check != nil {

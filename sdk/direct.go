@@ -12,13 +12,15 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// directGrace is how long open requests may still be answered once stdin has ended: 1 s, so that `echo '...' | plugin` gets its answer.
+// directGrace is how long open requests may still be answered once stdin has ended: 1 s, so that `echo '...' | plugin`
+// gets its answer.
 const directGrace = time.Second
 
-// serveLines serves one client over lines, as an ordinary MCP server and plain JSON-RPC: until in ends, ctx ends or out breaks.
+// serveLines serves one client over lines, as an ordinary MCP server and plain JSON-RPC: until in ends, ctx ends or out
+// breaks.
 func (srv *server) serveLines(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer srv.finish()
-	s := newLineStream(in, out, srv.p.logger.Warn)
+	s := newLineStream(in, out, srv.p.Logger().Warn)
 	done := make(chan struct{})
 	defer close(done)
 	go func() { // ends with this function
@@ -36,9 +38,9 @@ func (srv *server) serveLines(ctx context.Context, in io.Reader, out io.Writer) 
 	return err
 }
 
-// lineStream lets a connection of frames talk to a client of lines. Read gives each good line as a frame and answers bad ones itself; Write takes
-// whole frames and writes lines, leaving out what belongs to protocol 1 only. At the end of the input Read blocks until Close, so that answers can
-// still be written.
+// lineStream lets a connection of frames talk to a client of lines. Read gives each good line as a frame and answers
+// bad ones itself; Write takes whole frames and writes lines, leaving out what belongs to protocol 1 only. At the end
+// of the input Read blocks until Close, so that answers can still be written.
 type lineStream struct {
 	lines *wire.LineReader
 	warn  func(msg string, args ...any)
@@ -170,8 +172,8 @@ func (s *lineStream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close unblocks a Read that waits at the end of the input. One that waits for a line stays until the process ends, since a read of stdin cannot be
-// interrupted.
+// Close unblocks a Read that waits at the end of the input. One that waits for a line stays until the process ends,
+// since a read of stdin cannot be interrupted.
 func (s *lineStream) Close() error {
 	s.once.Do(func() { close(s.closed) })
 	return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// Error is a JSON-RPC error. A handler that returns one (also wrapped) decides what the caller sees, code included; any other error becomes
-// CodeInternal with its text, or for a tool a result marked as an error.
+// Error is a JSON-RPC error. A handler that returns one (also wrapped) decides what the caller sees, code included; any
+// other error becomes CodeInternal with its text, or for a tool a result marked as an error.
 type Error = wire.Error
 
 // Code is the number of an Error.
@@ -23,7 +23,8 @@ const (
 	CodeBusy          = wire.CodeBusy
 )
 
-// Errorf returns an error with a code and a message that a person or a model can act on. %w is understood: the cause can be found with errors.Is
+// Errorf returns an error with a code and a message that a person or a model can act on. Codes of your own are best
+// positive: JSON-RPC, MCP and sox-host share the negative ones. %w is understood: the cause can be found with errors.Is
 // on this side, and does not travel.
 func Errorf(code Code, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
@@ -52,11 +53,16 @@ func (e *codedError) Unwrap() []error {
 // Why a request's context ended. context.Cause gives them to handlers that want to know.
 var (
 	ErrCancelled     = errors.New("the request was cancelled")
-	ErrDeadline      = fmt.Errorf("the deadline of the request passed: %w", context.DeadlineExceeded)
+	ErrDeadline      = error(deadlineError{}) // also a context.DeadlineExceeded
 	ErrShuttingDown  = errors.New("the plugin is shutting down")
 	ErrSessionClosed = errors.New("the session is closed")
 	ErrDisconnected  = errors.New("the host is gone")
 )
+
+type deadlineError struct{}
+
+func (deadlineError) Error() string { return "the deadline of the request passed" }
+func (deadlineError) Unwrap() error { return context.DeadlineExceeded }
 
 // fault returns an error of this plugin with the usual data.
 func (p *Plugin) fault(code wire.Code, executed wire.Executed, format string, args ...any) *wire.Error {

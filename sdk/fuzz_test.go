@@ -10,8 +10,8 @@ import (
 	"github.com/sox-host/sox-host/sdk/sdktest"
 )
 
-// Whatever a host writes, the plugin neither crashes nor hangs, and every frame it writes is an envelope. Input is frames, one a line, and behind a
-// zero byte raw bytes.
+// Whatever a host writes, the plugin neither crashes nor hangs, and every frame it writes is an envelope. Input is
+// frames, one a line, and behind a zero byte raw bytes.
 func FuzzServeConn(f *testing.F) {
 	for _, raw := range sdktest.Hostile() {
 		f.Add(append([]byte{0}, raw...))

@@ -11,7 +11,7 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// Option declares something about a tool or a method.
+// Option declares something about one tool or method. The host and clients are told, and what is told binds them.
 type Option func(*options)
 
 // options are what Options set.
@@ -21,21 +21,23 @@ type options struct {
 	idempotent  bool
 	destructive *bool
 	openWorld   *bool
-	input       json.RawMessage
+	input       *customInput
 	meta        map[string]any
 }
 
-// ReadOnly declares that the handler changes nothing. The host may then repeat it after a crash, and a read-only lock lets it through; a handler
-// that is not declared so counts as a write.
+// ReadOnly declares that the handler changes nothing. The host may then repeat it after a crash, and a read-only lock
+// lets it through; a handler that is not declared so counts as a write.
 func ReadOnly() Option { return func(o *options) { o.readOnly = true } }
 
-// Idempotent declares that doing it twice with the same input is the same as doing it once. The host may then repeat it after a crash.
+// Idempotent declares that doing it twice with the same input is the same as doing it once. The host may then repeat it
+// after a crash.
 func Idempotent() Option { return func(o *options) { o.idempotent = true } }
 
 // Destructive says whether a write may destroy or overwrite something. Clients assume true when nothing is said.
 func Destructive(yes bool) Option { return func(o *options) { o.destructive = &yes } }
 
-// OpenWorld says whether a tool reaches beyond a closed domain, like a web search does. Clients assume true when nothing is said.
+// OpenWorld says whether a tool reaches beyond a closed domain, like a web search does. Clients assume true when
+// nothing is said.
 func OpenWorld(yes bool) Option { return func(o *options) { o.openWorld = &yes } }
 
 // Title sets the name of a tool that is shown to people.
@@ -51,8 +53,13 @@ func Meta(key string, value any) Option {
 	}
 }
 
-// InputSchema replaces the JSON schema that is derived from the input type. Its "default" values are filled in.
-func InputSchema(schema json.RawMessage) Option { return func(o *options) { o.input = schema } }
+// CustomInput replaces the JSON schema that is derived from the input type, and the check by it. apply gets the params
+// of a request before they are decoded; it returns them, with defaults filled in, or an error that says which member is
+// wrong and why: the caller gets it with CodeInvalidParams. It is called concurrently. Package inputschema makes one of
+// a schema alone.
+func CustomInput(schema json.RawMessage, apply func(params json.RawMessage) (json.RawMessage, error)) Option {
+	return func(o *options) { o.input = &customInput{schema, apply} }
+}
 
 // handler is one registered function.
 type handler struct {
@@ -61,9 +68,10 @@ type handler struct {
 	invoke func(ctx context.Context, params []byte) (json.RawMessage, error)
 }
 
-// Method serves a plain JSON-RPC method. The name has a dot or another prefix of its own, as in "notes.search"; MCP's and the protocol's own names
-// are refused with a panic. Params are decoded into In, strictly: unknown members, wrong types and missing ones (fields without omitempty) are
-// answered with CodeInvalidParams that names the member. Out is the result. A notification runs the function and answers nothing.
+// Method serves a plain JSON-RPC method. The name has a dot or another prefix of its own, as in "notes.search"; MCP's
+// and the protocol's own names are refused with a panic. Params are decoded into In, strictly: unknown members, wrong
+// types and missing ones (fields without omitempty) are answered with CodeInvalidParams that names the member. Out is
+// the result. A notification runs the function and answers nothing.
 func Method[In, Out any](p *Plugin, name string, fn func(ctx context.Context, in In) (Out, error), opts ...Option) {
 	p.registering("Method")
 	o := newOptions(opts)
@@ -81,8 +89,9 @@ func Method[In, Out any](p *Plugin, name string, fn func(ctx context.Context, in
 	}})
 }
 
-// HandleFunc serves every method that pattern covers, exact or ending in "*", with raw params and a raw result. An exact name wins over a pattern,
-// a pattern registered earlier over a later one. A nil result is sent as null.
+// HandleFunc serves every plain JSON-RPC method that pattern covers, exact or ending in "*", with raw params and a raw
+// result, which is checked to be JSON and nothing else; nil is sent as null. Names are refused as by [Method]. An exact
+// name wins over a pattern, a pattern registered earlier over a later one.
 func HandleFunc(p *Plugin, pattern string, fn func(ctx context.Context, r *Request) (json.RawMessage, error), opts ...Option) {
 	p.registering("HandleFunc")
 	p.addMethod(&handler{name: pattern, opts: newOptions(opts), invoke: func(ctx context.Context, _ []byte) (json.RawMessage, error) {

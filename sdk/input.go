@@ -1,17 +1,16 @@
 package sdk
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	jsonv1 "github.com/go-json-experiment/json/v1"
-	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -19,105 +18,82 @@ import (
 // input decodes the params of one handler.
 type input[T any] struct {
 	name   string
-	schema *jsonschema.Schema   // nil: T takes anything
-	check  *jsonschema.Resolved // of the author's schema, which is applied before T is filled; nil for a derived one
-	shape  *shape               // of a derived schema
+	schema *schema // of T; nil when the author's own replaces it
+	custom *customInput
 }
 
-// newInput derives the schema of T, or takes the author's. It panics when there is none, which only a change of the program can mend.
-func newInput[T any](name string, custom json.RawMessage) *input[T] {
-	in := &input[T]{name: name}
-	if custom == nil {
-		schema, err := schemaOf[T]()
-		if err != nil {
-			panic(fmt.Sprintf("sdk: no input schema can be derived for %q (give one with InputSchema): %v", name, err))
+// customInput is what [CustomInput] sets.
+type customInput struct {
+	schema json.RawMessage
+	apply  func(params json.RawMessage) (json.RawMessage, error)
+}
+
+// newInput derives the schema of T unless the author has one. It panics when T has none, which only a change of the
+// program can mend.
+func newInput[T any](name string, custom *customInput) *input[T] {
+	in := &input[T]{name: name, custom: custom}
+	if custom != nil {
+		if !wire.ValidValue(custom.schema) || custom.apply == nil {
+			panic(fmt.Sprintf("sdk: input schema of %q: want a schema in JSON and a function that applies it", name))
 		}
-		in.schema, in.shape = schema, shapeOf(schema)
 		return in
 	}
-	in.schema = new(jsonschema.Schema)
-	if err := json.Unmarshal(custom, in.schema); err != nil {
-		panic(fmt.Sprintf("sdk: input schema of %q: %v", name, err))
+	var err error
+	if in.schema, err = schemaOf[T](); err != nil {
+		panic(fmt.Sprintf("sdk: no input schema can be derived for %q (give one with package inputschema): %v", name, err))
 	}
-	check, err := in.schema.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true})
-	if err != nil {
-		panic(fmt.Sprintf("sdk: input schema of %q: %v", name, err))
-	}
-	in.check = check
 	return in
 }
 
-// schemaOf derives the schema of T; nil for types that hold any JSON.
-func schemaOf[T any]() (*jsonschema.Schema, error) {
-	t := reflect.TypeFor[T]()
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t == reflect.TypeFor[json.RawMessage]() || t.Kind() == reflect.Interface {
-		return nil, nil
-	}
-	return jsonschema.ForType(t, schemaOptions)
+// strict is encoding/json as authors know it, without its leniencies: names match exactly, appear once, and are known.
+// It is made when the first request comes: before, it would keep the plugin from being ready.
+func strict() jsonv2.Options {
+	strictly.Do(func() {
+		strictly.options = jsonv2.JoinOptions(
+			jsonv1.DefaultOptionsV1(),
+			jsonv1.ReportErrorsWithLegacySemantics(false),
+			jsonv2.MatchCaseInsensitiveNames(false),
+			jsontext.AllowDuplicateNames(false),
+			jsontext.AllowInvalidUTF8(false),
+			jsonv2.RejectUnknownMembers(true),
+			jsonv2.WithUnmarshalers(jsonv2.UnmarshalFunc(func(raw []byte, n *json.Number) error {
+				return json.Unmarshal(raw, n) // a type of encoding/json, which keeps the digits
+			})),
+		)
+	})
+	return strictly.options
 }
 
-// schemaOptions describe types as encoding/json writes them, where the schema package sees only how Go keeps them.
-var schemaOptions = &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-	reflect.TypeFor[json.RawMessage](): {},
-	reflect.TypeFor[json.Number]():     {Type: "number"},
-	reflect.TypeFor[[]byte]():          {Types: []string{"null", "string"}, ContentEncoding: "base64"},
-}}
+var strictly struct {
+	sync.Once
+	options jsonv2.Options
+}
 
-// strict is encoding/json as authors know it, without its leniencies: names match exactly, appear once, and are known.
-var strict = jsonv2.JoinOptions(
-	jsonv1.DefaultOptionsV1(),
-	jsonv1.ReportErrorsWithLegacySemantics(false),
-	jsonv2.MatchCaseInsensitiveNames(false),
-	jsontext.AllowDuplicateNames(false),
-	jsontext.AllowInvalidUTF8(false),
-	jsonv2.RejectUnknownMembers(true),
-	jsonv2.WithUnmarshalers(jsonv2.UnmarshalFunc(func(raw []byte, n *json.Number) error {
-		return json.Unmarshal(raw, n) // a type of encoding/json, which keeps the digits
-	})),
-)
-
-// decode fills a T from params; absent params are an empty object. The error is for the caller: CodeInvalidParams, naming the member.
+// decode fills a T from params; absent params are an empty object. The error is for the caller: CodeInvalidParams,
+// naming the member.
 func (in *input[T]) decode(params []byte) (T, error) {
 	var v T
 	if wire.IsNull(params) {
 		params = []byte("{}")
 	}
-	if raw, ok := any(&v).(*json.RawMessage); ok && in.check == nil {
+	if raw, ok := any(&v).(*json.RawMessage); ok && in.custom == nil {
 		*raw = params
 		return v, nil
 	}
-	var err error
-	if in.check != nil {
-		if params, err = in.apply(params); err != nil {
-			return v, err
+	if in.custom != nil {
+		applied, err := in.custom.apply(params)
+		if err != nil {
+			return v, InvalidParams("%s: %w", in.name, err)
 		}
+		params = applied
 	}
-	if err := jsonv2.Unmarshal(params, &v, strict); err != nil {
+	if err := jsonv2.Unmarshal(params, &v, strict()); err != nil {
 		return v, InvalidParams("%s: %s", in.name, decodeFault(err))
 	}
-	if fault := in.shape.check(params, ""); fault != "" {
+	if fault := in.schema.check(params, ""); fault != "" {
 		return v, InvalidParams("%s: %s", in.name, fault)
 	}
 	return v, nil
-}
-
-// apply validates params by the author's schema and fills its defaults in.
-func (in *input[T]) apply(params []byte) ([]byte, error) {
-	var instance any
-	dec := json.NewDecoder(bytes.NewReader(params))
-	if err := dec.Decode(&instance); err != nil {
-		return nil, InvalidParams("%s: %s", in.name, decodeFault(err))
-	}
-	if err := in.check.ApplyDefaults(&instance); err != nil {
-		return nil, InvalidParams("%s: %s", in.name, schemaFault(err))
-	}
-	if err := in.check.Validate(instance); err != nil {
-		return nil, InvalidParams("%s: %s", in.name, schemaFault(err))
-	}
-	return encode(instance)
 }
 
 // decodeFault says which member is wrong and why, without repeating its value.
@@ -186,26 +162,4 @@ func kindName(k jsontext.Kind) string {
 		return "boolean"
 	}
 	return k.String()
-}
-
-// schemaFault shortens what the validator says to its last, most precise part.
-func schemaFault(err error) string {
-	text := err.Error()
-	for {
-		rest, found := strings.CutPrefix(text, "validating ")
-		if !found {
-			return text
-		}
-		at, rest, found := strings.Cut(rest, ": ")
-		if !found {
-			return text
-		}
-		if !strings.HasPrefix(rest, "validating ") {
-			if at == "root" {
-				return rest
-			}
-			return strings.TrimPrefix(at, "root") + ": " + rest
-		}
-		text = rest
-	}
 }

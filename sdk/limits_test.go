@@ -481,7 +481,7 @@ func TestSeed_C12_declared_members_leave_in_no_result_error_or_log(t *testing.T)
 	})
 	sdk.Method(p, "logs", func(ctx context.Context, _ empty) (empty, error) {
 		p.Logger().Info("calling", "api-key", secret, "url", "http://h/?token="+secret+"&a=1", "body", `{"token":"`+secret+`"}`)
-		p.Slog().Warn("calling", "api_key", secret, "kept", "kept")
+		p.Logger().Warn("calling", "api_key", secret, "kept", "kept")
 		sdk.Log(ctx, "error", value)
 		return empty{}, nil
 	})

@@ -4,14 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"io"
+	"os"
 	"sync"
 	"time"
 )
 
-// ServeListener serves every host that connects to l, until ctx ends, one of them asks for shutdown, or l breaks. It closes l. All of them share
-// the plugin's limits. A connection alone keeps nothing alive.
-func ServeListener(ctx context.Context, p *Plugin, l net.Listener) error {
+// Listener is where hosts connect: a net.Listener, a *socket.Listener, or anything like them.
+type Listener[C io.ReadWriteCloser] interface {
+	Accept() (C, error)
+	Close() error
+}
+
+// A failed accept is tried again after 1 ms, and then after twice as long, up to 1 s, for as long as it fails.
+const (
+	firstAcceptPause = time.Millisecond
+	maxAcceptPause   = time.Second
+)
+
+// ServeListener serves every host that connects to l, until ctx ends, one of them asks for shutdown, or l breaks. It
+// closes l. All of them share the plugin's limits. A connection alone keeps nothing alive.
+func ServeListener[C io.ReadWriteCloser](ctx context.Context, p *Plugin, l Listener[C]) error {
 	srv := newServer(p)
 	srv.shared = true
 	defer srv.finish()
@@ -26,24 +39,25 @@ func ServeListener(ctx context.Context, p *Plugin, l net.Listener) error {
 		}
 		l.Close()
 	}()
-	pause := time.Millisecond
+	pause := firstAcceptPause
 	for {
 		conn, err := l.Accept()
 		switch {
 		case err == nil:
-			pause = time.Millisecond
-		case errors.Is(err, net.ErrClosed):
+			pause = firstAcceptPause
+		case accepting.Err() != nil || srv.stopped() || errors.Is(err, os.ErrClosed):
 			return nil
-		case temporary(err) && pause < time.Second:
+		case temporary(err):
 			// Out of descriptors or memory: it passes, and the connections that stand go on.
-			p.logger.Warn("accept failed, trying again", "error", err)
+			p.Logger().Warn("accept failed, trying again", "error", err, "pause", pause.String())
 			timer := time.NewTimer(pause)
 			select {
 			case <-timer.C:
 			case <-accepting.Done():
+			case <-srv.stopping:
 			}
 			timer.Stop()
-			pause *= 2
+			pause = min(2*pause, maxAcceptPause)
 			continue
 		default:
 			srv.stop()
@@ -51,7 +65,7 @@ func ServeListener(ctx context.Context, p *Plugin, l net.Listener) error {
 		}
 		conns.Go(func() { // ends with the connection, which ends with ctx
 			if err := srv.serve(ctx, conn, false); err != nil {
-				p.logger.Warn("a host's connection ended", "error", err)
+				p.Logger().Warn("a host's connection ended", "error", err)
 			}
 		})
 	}

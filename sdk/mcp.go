@@ -10,19 +10,20 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// MCPServer is the MCP side of a plugin. The built-in one serves the tools given to [Tool]; package mcpserver is another, which serves an official
-// go-sdk server. Authors do not implement it.
+// MCPServer is the MCP side of a plugin. The built-in one serves the tools given to [Tool]; package mcpserver is
+// another, which serves an official go-sdk server. Authors do not implement it.
 type MCPServer interface {
 	// Revisions are the MCP revisions served, newest first.
 	Revisions() []string
-	// Open starts the MCP side of one session. ctx carries the session and ends with it. Requests and notifications wait for Open.
+	// Open starts the MCP side of one session. ctx carries the session and ends with it. Requests and notifications
+	// wait for Open.
 	Open(ctx context.Context, s *Session) (MCPSession, error)
 }
 
 // MCPSession is the MCP side of one session.
 type MCPSession interface {
-	// Serve answers one request, on a goroutine of its own. ctx ends when the request is cancelled, its deadline passes or the session ends;
-	// the answer is then no longer wanted. Errors are treated like those of a handler.
+	// Serve answers one request, on a goroutine of its own. ctx ends when the request is cancelled, its deadline passes
+	// or the session ends; the answer is then no longer wanted. Errors are treated like those of a handler.
 	Serve(ctx context.Context, r *Request) (json.RawMessage, error)
 	// Deliver takes a notification and owns its bytes. Calls come one after the other, and must not block.
 	Deliver(env *wire.Envelope)
@@ -38,7 +39,8 @@ type ToolLister interface {
 	Tools(ctx context.Context) ([]ToolInfo, error)
 }
 
-// ServeMCP makes server the MCP side of the plugin, instead of the built-in one. It is for adapters; it panics when tools are registered too.
+// ServeMCP makes server the MCP side of the plugin, instead of the built-in one. It is for adapters; it panics when
+// tools are registered too.
 func (p *Plugin) ServeMCP(server MCPServer) {
 	p.registering("ServeMCP")
 	if len(p.tools) > 0 || p.adapter != nil {
@@ -47,14 +49,7 @@ func (p *Plugin) ServeMCP(server MCPServer) {
 	p.adapter = server
 }
 
-const (
-	modernRevision = "2026-07-28"
-	metaServerInfo = "io.modelcontextprotocol/serverInfo"
-	newestLegacy   = "2025-11-25"
-)
-
-// revisions are the MCP revisions of the built-in server, newest first.
-var revisions = []string{modernRevision, newestLegacy, "2025-06-18", "2025-03-26", "2024-11-05"}
+const metaServerInfo = "io.modelcontextprotocol/serverInfo"
 
 // servesMCP reports whether the plugin is an MCP server at all.
 func (p *Plugin) servesMCP() bool { return p.adapter != nil || len(p.tools) > 0 || len(p.methods) == 0 }
@@ -69,7 +64,7 @@ func (p *Plugin) mcpServer() MCPServer {
 // toolServer is the built-in MCP server: tools, and nothing else.
 type toolServer struct{ p *Plugin }
 
-func (t toolServer) Revisions() []string { return revisions }
+func (t toolServer) Revisions() []string { return wire.Revisions() }
 
 func (t toolServer) Open(_ context.Context, s *Session) (MCPSession, error) {
 	return &toolSession{p: t.p, s: s}, nil
@@ -93,15 +88,16 @@ type toolSession struct {
 func (t *toolSession) Deliver(*wire.Envelope) {} // notifications/initialized and others ask nothing of tools
 func (t *toolSession) Close()                 {}
 
-// Serve answers one request of either era: a request that claims a revision in its _meta is modern, any other is legacy.
+// Serve answers one request of either era: a request that claims a revision in its _meta is modern, any other is
+// legacy.
 func (t *toolSession) Serve(ctx context.Context, r *Request) (json.RawMessage, error) {
 	claim := r.env.MetaProtocolVersion()
 	if claim == nil {
 		return t.legacy(ctx, r)
 	}
 	var asked string
-	if json.Unmarshal(claim, &asked) != nil || asked != modernRevision {
-		data, err := encode(map[string]any{"supported": revisions, "requested": clip(asked)})
+	if json.Unmarshal(claim, &asked) != nil || asked != wire.RevisionModern {
+		data, err := encode(map[string]any{"supported": wire.Revisions(), "requested": clip(asked)})
 		if err != nil {
 			return nil, err
 		}
@@ -141,7 +137,7 @@ func (t *toolSession) legacy(ctx context.Context, r *Request) (json.RawMessage, 
 func (t *toolSession) modern(ctx context.Context, r *Request) (json.RawMessage, error) {
 	switch r.Method {
 	case "server/discover":
-		return t.introduction(map[string]any{"supportedVersions": revisions, "ttlMs": 0, "cacheScope": "private"})
+		return t.introduction(map[string]any{"supportedVersions": wire.Revisions(), "ttlMs": 0, "cacheScope": "private"})
 	case "tools/list":
 		return t.list(r)
 	case "tools/call":
@@ -157,7 +153,7 @@ func (t *toolSession) unknown(r *Request) error {
 }
 
 // capabilities of the built-in server. Its list never changes while it runs.
-var capabilities = map[string]any{"tools": map[string]any{}, "logging": map[string]any{}}
+const capabilities = `{"logging":{},"tools":{}}`
 
 func (t *toolSession) initialize(r *Request) (json.RawMessage, error) {
 	var params struct {
@@ -166,18 +162,18 @@ func (t *toolSession) initialize(r *Request) (json.RawMessage, error) {
 	if json.Unmarshal(r.Params, &params) != nil || params.ProtocolVersion == "" {
 		return nil, InvalidParams("initialize: protocolVersion is missing")
 	}
-	// "If the server supports the requested protocol version, it MUST respond with the same version." Never with a modern one: those have no
-	// initialize.
+	// "If the server supports the requested protocol version, it MUST respond with the same version." Never with a
+	// modern one: those have no initialize.
 	version := params.ProtocolVersion
-	if version == modernRevision || !slices.Contains(revisions, version) {
-		version = newestLegacy
+	if version == wire.RevisionModern || !slices.Contains(wire.Revisions(), version) {
+		version = wire.RevisionLegacy
 	}
 	return t.introduction(map[string]any{"protocolVersion": version, "serverInfo": t.info()})
 }
 
 // introduction adds what initialize and server/discover have in common.
 func (t *toolSession) introduction(result map[string]any) (json.RawMessage, error) {
-	result["capabilities"] = capabilities
+	result["capabilities"] = json.RawMessage(capabilities)
 	if t.p.instructions != "" {
 		result["instructions"] = t.p.instructions
 	}

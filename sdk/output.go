@@ -53,8 +53,9 @@ func (c *conn) notify(session uint64, method string, params []byte) error {
 	return c.flush()
 }
 
-// answer adds the one answer of a request, for the caller to flush, and waits while the output is full. On the reader's goroutine, for a request that is refused, that is meant: a
-// host that sends without reading is not read from either, until it reads or its time is over (StallTimeout). A dropped answer would be worse.
+// answer adds the one answer of a request, for the caller to flush, and waits while the output is full. On the reader's
+// goroutine, for a request that is refused, that is meant: a host that sends without reading is not read from either,
+// until it reads or its time is over (StallTimeout). A dropped answer would be worse.
 func (c *conn) answer(id []byte, method string, result json.RawMessage, fault *wire.Error) {
 	p := c.srv.p
 	if fault == nil {
@@ -76,8 +77,8 @@ func (c *conn) answer(id []byte, method string, result json.RawMessage, fault *w
 	})
 }
 
-// yield lets other requests that are ready say what they have to say before the caller flushes, so that it leaves in one write: sixteen small answers
-// took sixteen, and so did their acks.
+// yield lets other requests that are ready say what they have to say before the caller flushes, so that it leaves in
+// one write: sixteen small answers took sixteen, and so did their acks.
 func (c *conn) yield() {
 	c.mu.Lock()
 	alone := c.live <= 1
@@ -101,7 +102,8 @@ func (c *conn) drained() error {
 	return c.rpc.Drained()
 }
 
-// watchReader ends the connection when the host takes nothing for StallTimeout. One watch at a time; it ends when the output is empty.
+// watchReader ends the connection when the host takes nothing for StallTimeout. One watch at a time; it ends when the
+// output is empty.
 func (c *conn) watchReader() {
 	d := c.srv.limits.StallTimeout
 	if d <= 0 || !c.watching.CompareAndSwap(false, true) {

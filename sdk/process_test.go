@@ -7,12 +7,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -78,6 +80,12 @@ func processPlugin() *sdk.Plugin {
 		return empty{}, cmd.Run()
 	}, sdk.ReadOnly())
 	sdk.Method(p, "proc.write", say)
+	sdk.Method(p, "proc.collect", func(context.Context, empty) (empty, error) {
+		for range 3 { // files that nobody has are closed by then
+			runtime.GC()
+		}
+		return empty{}, nil
+	})
 	sdk.Method(p, "proc.block", block)
 	return p
 }
@@ -242,13 +250,13 @@ func TestMainFlags(t *testing.T) {
 	}{
 		{[]string{"--version"}, 0, "proc 1.0.0\n", ""},
 		{[]string{"--help"}, 0, "sox-host upgrade proc", ""},
-		{[]string{"--no-such"}, 2, "", "usage: proc"},
-		{[]string{"surplus"}, 2, "", "unexpected argument"},
+		{[]string{"--no-such"}, 2, "", "proc: unexpected argument \"--no-such\"\nrun "},
+		{[]string{"surplus"}, 2, "", " --help to see what it takes\n"},
 	} {
 		t.Run(strings.Join(tt.args, "_"), func(t *testing.T) {
 			p := launch(t, nil, nil, tt.args...)
 			p.wantExit(t, tt.code)
-			if out, errs := p.stdout.String(), p.stderr.String(); !strings.Contains(out, tt.stdout) || !strings.Contains(errs, tt.stderr) || tt.stdout == "" && out != "" {
+			if out, errs := p.stdout.String(), p.stderr.String(); !strings.Contains(out, tt.stdout) || !strings.Contains(errs, tt.stderr) || tt.stdout == "" && out != "" || strings.Count(errs, "\n") > 2 {
 				t.Errorf("stdout %q, stderr %q", out, errs)
 			}
 		})
@@ -379,8 +387,26 @@ func TestProcessAdoptsTheLifeLockItWasStartedWith(t *testing.T) {
 	p := launch(t, []string{wire.EnvSocket + "=" + path, sdk.EnvLockFD + "=3"}, []*os.File{lock.File()})
 	h := dialWhenThere(t, p, path)
 	h.Ready()
+	lock.Close()
+	if _, err := h.Root().Call("proc.collect", nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := socket.TryLock(socket.LockPath(path)); !errors.Is(err, socket.ErrLocked) {
+		t.Errorf("the lock of a plugin that serves: %v", err)
+	}
 	h.Send(`{"jsonrpc":"2.0","method":"sox/shutdown"}`)
 	p.wantExit(t, 0)
+}
+
+// Nobody ends a plugin that a host started for all: it ends itself, connections or not.
+func TestProcessRetiresAsItsUserWants(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	p := launch(t, []string{wire.EnvSocket + "=" + path, wire.EnvIdleMS + "=300"}, nil)
+	h := dialWhenThere(t, p, path)
+	h.Ready()
+	h.Wait("bye", func(f sdktest.Frame) bool { return string(f.Method()) == wire.MethodBye })
+	p.wantExit(t, 0)
+	launch(t, []string{wire.EnvSocket + "=" + path, wire.EnvIdleMS + "=soon"}, nil).wantExit(t, 1)
 }
 
 // dialWhenThere dials until the plugin listens, or has ended.
@@ -414,9 +440,9 @@ func TestByHandOverPipesLogsToStderr(t *testing.T) {
 		if err := json.Unmarshal(lines.Bytes(), &entry); err != nil {
 			t.Errorf("log line %q: %v", lines.Text(), err)
 		}
-		levels = append(levels, fmt.Sprint(entry["@level"], " ", entry["@module"]))
+		levels = append(levels, fmt.Sprint(entry["level"]))
 	}
-	if want := []string{"warn proc"}; !slices.Equal(levels, want) {
+	if want := []string{"WARN"}; !slices.Equal(levels, want) {
 		t.Errorf("levels %v, want %v", levels, want)
 	}
 }

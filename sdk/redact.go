@@ -15,10 +15,13 @@ import (
 // redacted stands where a declared value was.
 const redacted = "[redacted]"
 
-// redactor replaces the values of declared members. The zero value replaces nothing. It is filled before serving and then safe for concurrent use.
+// redactor replaces the values of declared members. The zero value replaces nothing. It is filled before serving and
+// then safe for concurrent use.
 type redactor struct {
-	names   map[string]bool
-	pattern *regexp.Regexp // name, separator and value in free text
+	names map[string]bool
+	// clean replaces values in free text, where they follow their name; nil when nothing is declared. It is a function
+	// so that a plugin that declares nothing is not linked with package regexp, whose tables cost time at the start.
+	clean func(s string) string
 }
 
 // normal is the form in which names are compared.
@@ -41,11 +44,13 @@ func (r *redactor) add(names []string) {
 	}
 	if len(alternatives) > 0 {
 		// key=value, key: value, "key":"value", with the quotes also escaped as they are inside a JSON string.
-		r.pattern = regexp.MustCompile(`(?i)((?:` + strings.Join(alternatives, "|") + `)\\*["']?\s*[:=]\s*)(?:(?:bearer|basic)\s+)?(\[redacted\]|\\*"[^"]*"|'[^']*'|[^\s,;&}\]"']+)`)
+		pattern := regexp.MustCompile(`(?i)((?:` + strings.Join(alternatives, "|") + `)\\*["']?\s*[:=]\s*)(?:(?:bearer|basic)\s+)?(\[redacted\]|\\*"[^"]*"|'[^']*'|[^\s,;&}\]"']+)`)
+		r.clean = func(s string) string { return pattern.ReplaceAllString(s, "${1}"+redacted) }
 	}
 }
 
-// declared reports whether values of that member are replaced. The name may stand behind a path, as log fields do: "http.token".
+// declared reports whether values of that member are replaced. The name may stand behind a path, as log fields do:
+// "http.token".
 func (r *redactor) declared(name string) bool {
 	name = normal(name)
 	return r.names[name] || r.names[name[strings.LastIndexByte(name, '.')+1:]]
@@ -58,10 +63,11 @@ func (r *redactor) text(s string) string {
 	if !r.active() {
 		return s
 	}
-	return r.pattern.ReplaceAllString(s, "${1}"+redacted)
+	return r.clean(s)
 }
 
-// json replaces values in a JSON value, also in JSON that stands as text inside a string. Bytes without a declared name come back as they are.
+// json replaces values in a JSON value, also in JSON that stands as text inside a string. Bytes without a declared name
+// come back as they are.
 func (r *redactor) json(raw json.RawMessage) json.RawMessage {
 	if !r.active() || len(raw) == 0 {
 		return raw

@@ -44,11 +44,13 @@ type RetireEvent struct {
 	Err    error
 }
 
-// RetirerConfig configures a Retirer. There is no place in it for who is connected: presence never keeps a process alive, only work does.
+// RetirerConfig configures a Retirer. There is no place in it for who is connected: presence never keeps a process
+// alive, only work does.
 type RetirerConfig struct {
 	// IdleWindow is how long after the last work the steps run. Required.
 	IdleWindow time.Duration
-	// IsBusy says that work goes on which the Retirer was not told of. Keep it about work. One that panics counts as busy. nil means no.
+	// IsBusy says that work goes on which the Retirer was not told of. Keep it about work. One that panics counts as
+	// busy. nil means no.
 	IsBusy func() bool
 	// Steps run in order, each whatever became of the one before.
 	Steps []RetireStep
@@ -58,8 +60,8 @@ type RetirerConfig struct {
 	OnEvent func(RetireEvent)
 }
 
-// Retirer runs its steps once, when nothing has been done for a while. It is driven by work alone, sets no signal handler and never exits the
-// process. Make it with NewRetirer; all methods are safe for concurrent use.
+// Retirer runs its steps once, when nothing has been done for a while. It is driven by work alone, sets no signal
+// handler and never exits the process. Make it with NewRetirer; all methods are safe for concurrent use.
 //
 //	off ──Arm──► armed ──idle window over──► retiring ──steps──► retired
 //	 └──────────────┴───────── Retire ──────────▲
@@ -68,7 +70,7 @@ type Retirer struct {
 
 	mu       sync.Mutex
 	state    RetireState
-	working  int       // Work calls that have not returned
+	working  int       // Work calls, and whatever else began, that have not ended
 	lastWork time.Time // the last Arm, Touch or end of work
 	timer    *time.Timer
 	finished chan struct{} // closed when the steps have run
@@ -114,7 +116,8 @@ func (r *Retirer) Stop() {
 	}
 }
 
-// Touch says that something was done just now, or that something the process was kept for went away: the idle window starts anew.
+// Touch says that something was done just now, or that something the process was kept for went away: the idle window
+// starts anew.
 func (r *Retirer) Touch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,13 +129,26 @@ func (r *Retirer) Work(f func() error) error {
 	r.mu.Lock()
 	r.working++
 	r.mu.Unlock()
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.working--
-		r.lastWork = time.Now()
-	}()
+	defer r.end()
 	return f()
+}
+
+// begin and end are Work for what does not end in the function in which it began. begin declines once the steps run.
+func (r *Retirer) begin() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state >= RetireRunning {
+		return false
+	}
+	r.working++
+	return true
+}
+
+func (r *Retirer) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.working--
+	r.lastWork = time.Now()
 }
 
 // Idle is what IdleDue decides by.
@@ -142,8 +158,8 @@ type Idle struct {
 	Window         time.Duration
 }
 
-// IdleDue is the arithmetic of a Retirer: how long until it is due, 0 when it is. ok is false while it cannot be: busy or retiring. A clock that
-// went backwards never makes it wait longer than the window.
+// IdleDue is the arithmetic of a Retirer: how long until it is due, 0 when it is. ok is false while it cannot be: busy
+// or retiring. A clock that went backwards never makes it wait longer than the window.
 func IdleDue(i Idle) (due time.Duration, ok bool) {
 	if i.Busy || i.Retiring {
 		return 0, false

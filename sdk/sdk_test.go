@@ -14,6 +14,7 @@ import (
 
 	"github.com/sox-host/sox-host/plugin/wire"
 	"github.com/sox-host/sox-host/sdk"
+	"github.com/sox-host/sox-host/sdk/inputschema"
 	"github.com/sox-host/sox-host/sdk/sdktest"
 )
 
@@ -305,7 +306,7 @@ func TestPanicIsLoggedWithItsStack(t *testing.T) {
 	if _, err := h.Root().Call("echo.panic", empty{}); err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"boom", "sdk_test.go", `"@level":"error"`} {
+	for _, want := range []string{"boom", "sdk_test.go", `"level":"ERROR"`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("log lacks %q: %s", want, log.String())
 		}
@@ -353,7 +354,7 @@ func TestOutOfAnything(t *testing.T) {
 		N int `json:"n"`
 	}) (string, error) {
 		return fmt.Sprint(in.N), nil
-	}, sdk.InputSchema(json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer","default":7}}}`)))
+	}, inputschema.New(`{"type":"object","properties":{"n":{"type":"integer","default":7}}}`))
 	h := sdktest.Start(t, p)
 	for _, revision := range []string{"2025-06-18", "2026-07-28"} {
 		s := h.Open(sdktest.MCP(revision))
@@ -390,23 +391,6 @@ func TestToolsListShowsWhatWasDeclared(t *testing.T) {
 		`"annotations":{"title":"It","destructiveHint":false,"idempotentHint":true,"openWorldHint":false},"_meta":{"x/y":1}}]}`
 	if err != nil || string(raw) != want {
 		t.Errorf("got  %s, %v\nwant %s", raw, err, want)
-	}
-}
-
-func TestInputSchemaOfTheAuthorIsEnforced(t *testing.T) {
-	p := sdk.New("own", "1.0.0")
-	sdk.Method(p, "own.pick", func(_ context.Context, in struct {
-		Color string `json:"color"`
-	}) (string, error) {
-		return in.Color, nil
-	}, sdk.InputSchema(json.RawMessage(`{"type":"object","properties":{"color":{"enum":["red","blue"],"default":"blue"}}}`)))
-	s := sdktest.Start(t, p).Root()
-	if raw, err := s.Call("own.pick", empty{}); err != nil || string(raw) != `"blue"` {
-		t.Errorf("default: %s, %v", raw, err)
-	}
-	_, err := s.Call("own.pick", map[string]any{"color": "green"})
-	if e := wantCode(t, err, wire.CodeInvalidParams, wire.ExecutedNo); !strings.Contains(e.Message, "color") {
-		t.Errorf("message %q", e.Message)
 	}
 }
 
@@ -561,7 +545,13 @@ func TestMisuseAtConstructionPanics(t *testing.T) {
 		"pattern_over_mcp":       func() { sdk.HandleFunc(newEcho(t), "too*", nil) },
 		"method_of_mcp":          func() { sdk.Method(newEcho(t), "tools/call", say) },
 		"method_twice":           func() { sdk.Method(newEcho(t), "echo.say", say) },
-		"after_serving":          func() { p := newEcho(t); sdktest.Start(t, p).Ready(); sdk.Method(p, "late", say) },
+		"cycle": func() {
+			sdk.Method(newEcho(t), "x", func(context.Context, cycle) (empty, error) { return empty{}, nil })
+		},
+		"no_form_in_json": func() {
+			sdk.Tool(newEcho(t), "x", "", func(context.Context, struct{ C chan int }) (empty, error) { return empty{}, nil })
+		},
+		"after_serving": func() { p := newEcho(t); sdktest.Start(t, p).Ready(); sdk.Method(p, "late", say) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -573,6 +563,8 @@ func TestMisuseAtConstructionPanics(t *testing.T) {
 		})
 	}
 }
+
+type cycle struct{ Next []cycle }
 
 // syncBuffer is a buffer that a log can write while a test reads.
 type syncBuffer struct {

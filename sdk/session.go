@@ -26,8 +26,8 @@ type ClientInfo struct {
 	Title   string `json:"title,omitempty"`
 }
 
-// Session is one client's conversation with this plugin. All methods are safe for concurrent use, also after the session has ended; then Notify
-// and Call return ErrSessionClosed.
+// Session is one client's conversation with this plugin. All methods are safe for concurrent use, also after the
+// session has ended; then Notify and Call return ErrSessionClosed.
 type Session struct {
 	c      *conn
 	number uint64
@@ -66,7 +66,8 @@ func (s *Session) Client() ClientInfo { s.mu.Lock(); defer s.mu.Unlock(); return
 // ClientContext is what the host knows about the client, as a JSON object, or nil.
 func (s *Session) ClientContext() json.RawMessage { s.mu.Lock(); defer s.mu.Unlock(); return s.context }
 
-// ProjectPath is the folder the client works in, "" if unknown. See the function [ProjectPath] for the one of a single request.
+// ProjectPath is the folder the client works in, "" if unknown. See the function [ProjectPath] for the one of a single
+// request.
 func (s *Session) ProjectPath() string { return projectPath(s.ClientContext()) }
 
 // LogLevel is the least severe MCP level the client wants to see, "" when it has not said.
@@ -75,7 +76,8 @@ func (s *Session) LogLevel() string { s.mu.Lock(); defer s.mu.Unlock(); return s
 // Done is closed when the session has ended.
 func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 
-// Notify sends a notification to the client of this session. It does not wait; it fails while the host takes nothing.
+// Notify sends a notification to the client of this session. It does not wait. The error is ErrSessionClosed after the
+// session's end, or says that params are not JSON, or that the host takes nothing: then the notification is dropped.
 func (s *Session) Notify(method string, params any) error {
 	raw, err := encodeParams(params)
 	if err != nil {
@@ -90,8 +92,11 @@ func (s *Session) Notify(method string, params any) error {
 	return nil
 }
 
-// Call asks the client of this session, for example with "sampling/createMessage" or "elicitation/create", and waits for the answer. An error
-// answer is a [*Error]. When ctx ends the client is told that the answer is no longer wanted. MCP from 2026-07-28 on knows no such requests.
+// Call asks the client of this session, for example with "sampling/createMessage" or "elicitation/create", and waits
+// for the answer. An error answer is an [*Error]; otherwise the error wraps the cause of ctx, ErrSessionClosed, or
+// ErrDisconnected. When ctx ends the client is told that the answer is no longer wanted: pass the context of the
+// handler, or a shorter one. Clients of MCP 2026-07-28 take no such requests; sox-host asks them with the answer to the
+// request that is running, so ask from its handler.
 func (s *Session) Call(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	raw, err := encodeParams(params)
 	if err != nil {
@@ -181,7 +186,8 @@ func (c *conn) openSession(k *call) *wire.Error {
 	return nil
 }
 
-// addSession starts a session. It is known from here on; its hooks run on a goroutine of their own, and requests wait for them.
+// addSession starts a session. It is known from here on; its hooks run on a goroutine of their own, and requests wait
+// for them.
 func (c *conn) addSession(s *Session) *wire.Error {
 	p := c.srv.p
 	s.c = c
@@ -211,7 +217,8 @@ func (c *conn) addSession(s *Session) *wire.Error {
 	return nil
 }
 
-// session finds the session of a request. Number 0, the absent one, opens by itself: peers without sessions need not know of them.
+// session finds the session of a request. Number 0, the absent one, opens by itself: peers without sessions need not
+// know of them.
 func (c *conn) session(number uint64) (*Session, *wire.Error) {
 	c.mu.Lock()
 	s := c.sessions[number]
@@ -263,7 +270,7 @@ func (s *Session) open() {
 	p.guard("MCP session", func() {
 		m, err := p.mcpServer().Open(s.ctx, s)
 		if err != nil {
-			p.logger.Error("MCP session did not open", "session", s.id, "error", err)
+			p.Logger().Error("MCP session did not open", "session", s.id, "error", err)
 			return
 		}
 		s.mcp = m
@@ -353,7 +360,7 @@ func (s *Session) close(reason CloseReason) {
 func (p *Plugin) guard(what string, f func()) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			p.logger.Error(what+" panicked", "panic", fmt.Sprint(reason), "stack", stack())
+			p.Logger().Error(what+" panicked", "panic", fmt.Sprint(reason), "stack", stack())
 		}
 	}()
 	f()
@@ -368,7 +375,8 @@ func SessionFrom(ctx context.Context) *Session {
 	return s
 }
 
-// ProjectPath returns the folder that the client works in, as sent with this request or else known for the session; "" if neither.
+// ProjectPath returns the folder that the client works in, as sent with this request or else known for the session; ""
+// if neither.
 func ProjectPath(ctx context.Context) string {
 	if k, ok := ctx.Value(callKey{}).(*call); ok {
 		if path := projectPath(wire.Member(k.env.Meta(), "sox/client_context")); path != "" {
@@ -390,8 +398,8 @@ func projectPath(raw []byte) string {
 	return path
 }
 
-// Progress tells the caller of the running request how far it is. total is 0 when unknown; message may be empty. It does nothing when the caller
-// did not ask for progress, and nothing after the answer.
+// Progress tells the caller of the running request how far it is. total is 0 when unknown; message may be empty. It
+// does nothing when the caller did not ask for progress, and nothing after the answer.
 func Progress(ctx context.Context, done, total float64, message string) {
 	k, ok := ctx.Value(callKey{}).(*call)
 	if !ok || k.key == "" {

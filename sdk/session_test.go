@@ -226,6 +226,22 @@ func TestSeed_B17_presence_never_pins_and_work_does(t *testing.T) {
 	})
 }
 
+// A request that waits for its session to open, or for a place, is work as one that runs is.
+func TestWhatWaitsToRunKeepsThePluginFromRetiring(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newEcho(t, sdk.RetireWhenIdle(time.Second))
+		p.OnSessionOpen(func(*sdk.Session) { pass(5 * time.Second) })
+		h := sdktest.Start(t, p)
+		id := h.Root().Start("echo.say", map[string]string{"text": "hi"}) // opens its session
+		if _, err := h.Answer(id).Value(); err != nil {
+			t.Errorf("after the session has opened: %v", err)
+		}
+		if err := h.Ended(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestSeed_B19_retirer(t *testing.T) {
 	type fixture struct {
 		r     *sdk.Retirer

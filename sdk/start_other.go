@@ -3,17 +3,18 @@
 package sdk
 
 import (
-	"errors"
-	"io"
-	"net"
 	"os"
+
+	"github.com/sox-host/sox-host/plugin/socket"
 )
 
-var errNoSockets = errors.New("a plugin under a host needs inherited Unix sockets, which this system does not have; started by hand it serves MCP on stdin and stdout")
+func (p *Plugin) announce(string) (*socket.Conn, error) { return nil, socket.ErrUnsupported }
 
-func inheritedConn(string) (io.ReadWriteCloser, error) { return nil, errNoSockets }
+func listen(start, string) (Listener[*socket.Conn], error) { return nil, socket.ErrUnsupported }
 
-func listen(start, string) (net.Listener, error) { return nil, errNoSockets }
+func duplicateStdout() (*os.File, error) { return os.Stdout, nil }
 
-// divertStdout returns stdout itself; os.Stdout is pointed elsewhere by the caller.
-func divertStdout() (*os.File, error) { return os.Stdout, nil }
+func silenceStdout() error {
+	os.Stdout = os.Stderr
+	return nil
+}

@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isTerminal reports whether a person sits at f. It goes through SyscallConn because Fd would make the descriptor blocking.
+// isTerminal reports whether a person sits at f. It goes through SyscallConn because Fd would make the descriptor
+// blocking.
 func isTerminal(f *os.File) bool {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
-
-	"github.com/google/jsonschema-go/jsonschema"
+	"sync"
 
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -17,22 +15,21 @@ import (
 type tool struct {
 	handler
 	description string
-	input       json.RawMessage // schema, "type":"object"
-	output      json.RawMessage // schema, nil when results are text only
+	input       json.RawMessage      // schema, "type":"object"; nil stands for that of shape
+	shape       *schema              // of the input type
+	output      func() *outputSchema // made when it is first needed
 }
 
-// toolName is what MCP allows; the host adds the plugin's name in front and replaces dots.
-var toolName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
-
-// Tool serves an MCP tool. In is a struct (or a map): its schema is derived from it, with descriptions from `jsonschema:"..."` tags and fields
-// without omitempty required. Input that does not fit is answered by a result marked as an error, so that a model can correct itself; so is an
-// error of fn, unless it is an [*Error], which becomes an error of the protocol.
+// Tool serves an MCP tool. In is a struct (or a map): its schema is derived from it, with descriptions from
+// `jsonschema:"..."` tags and fields without omitempty required. Input that does not fit is answered by a result marked
+// as an error, so that a model can correct itself; so is an error of fn, unless it is an [*Error], which becomes an
+// error of the protocol.
 //
-// What the client gets depends on Out: a struct or map becomes structured content, and the same as text; a string becomes text; a [*Result] is sent
-// as it is; anything else becomes its JSON as text.
+// What the client gets depends on Out: a struct or map becomes structured content, and the same as text; a string
+// becomes text; a [*Result] is sent as it is; anything else becomes its JSON as text.
 func Tool[In, Out any](p *Plugin, name, description string, fn func(ctx context.Context, in In) (Out, error), opts ...Option) {
 	p.registering("Tool")
-	if !toolName.MatchString(name) {
+	if !validToolName(name) {
 		panic(fmt.Sprintf("sdk: tool %q: want 1 to 128 of A-Z, a-z, 0-9, _, - and .", name))
 	}
 	if p.toolNamed[name] != nil {
@@ -40,10 +37,16 @@ func Tool[In, Out any](p *Plugin, name, description string, fn func(ctx context.
 	}
 	o := newOptions(opts)
 	in := newInput[In](name, o.input)
-	t := &tool{handler: handler{name: name, opts: o}, description: description}
-	t.input = inputSchema(name, in.schema)
-	structured := false
-	t.output, structured = outputSchema[Out](name)
+	t := &tool{handler: handler{name: name, opts: o}, description: description, shape: in.schema, output: sync.OnceValue(outputSchemaOf[Out])}
+	switch {
+	case o.input != nil && string(wire.Member(o.input.schema, "type")) != `"object"`,
+		in.schema != nil && in.schema.kind != "object" && in.schema.kind != "":
+		panic(fmt.Sprintf("sdk: tool %q: its input has to be a JSON object: use a struct", name)) // all clients insist on it
+	case o.input != nil:
+		t.input = o.input.schema
+	case in.schema.kind == "":
+		t.input = json.RawMessage(`{"type":"object"}`)
+	}
 	t.invoke = func(ctx context.Context, arguments []byte) (json.RawMessage, error) {
 		v, err := in.decode(arguments)
 		if err != nil {
@@ -53,55 +56,38 @@ func Tool[In, Out any](p *Plugin, name, description string, fn func(ctx context.
 		if err != nil {
 			return nil, err
 		}
-		return p.toolResult(out, structured)
+		return p.toolResult(out, t.output().structured)
 	}
 	p.tools = append(p.tools, t)
 	p.toolNamed[name] = t
 }
 
-// inputSchema encodes a schema and insists on the one thing that all clients insist on.
-func inputSchema(name string, s *jsonschema.Schema) json.RawMessage {
-	if s == nil {
-		s = &jsonschema.Schema{Type: "object"}
-	}
-	if s.Type != "object" {
-		panic(fmt.Sprintf("sdk: tool %q: its input has to be a JSON object: use a struct", name))
-	}
-	raw, err := encode(s)
-	if err != nil {
-		panic(fmt.Sprintf("sdk: tool %q: input schema: %v", name, err))
-	}
-	return raw
+// outputSchema says whether a result has a structured form, and which.
+type outputSchema struct {
+	structured bool
+	raw        json.RawMessage // nil for a type that no schema can describe, because it contains or encodes itself: it has the form all the same
 }
 
-// outputSchema is the schema of a result that has a structured form, and whether it has one. A type that no schema can describe, because it
-// contains itself, has the form without the schema.
-func outputSchema[T any](name string) (schema json.RawMessage, structured bool) {
+func outputSchemaOf[T any]() *outputSchema {
 	t := reflect.TypeFor[T]()
-	if t == reflect.TypeFor[*Result]() || t == reflect.TypeFor[Result]() {
-		return nil, false
-	}
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
-		return nil, false
+	if t == reflect.TypeFor[Result]() || t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
+		return &outputSchema{}
 	}
-	s, err := jsonschema.ForType(t, schemaOptions)
-	if err != nil {
-		return nil, true
+	s, err := schemaOf[T]()
+	switch {
+	case err != nil || s.kind == "":
+		return &outputSchema{structured: true}
+	case s.kind != "object": // for example time.Time, which is text
+		return &outputSchema{}
 	}
-	if s.Type != "object" { // for example time.Time, which is text
-		return nil, false
-	}
-	raw, err := encode(s)
-	if err != nil {
-		panic(fmt.Sprintf("sdk: tool %q: output schema: %v", name, err))
-	}
-	return raw, true
+	return &outputSchema{structured: true, raw: s.append(nil)}
 }
 
-// Result is a tool result in full, for tools that return other things than text and one structured value.
+// Result is a tool result in full, for tools that return other things than text and one structured value. IsError says
+// that the tool did not do what was asked, in words for the model. Its zero value is an empty result.
 type Result struct {
 	Content    []Content       `json:"content"`
 	Structured json.RawMessage `json:"structuredContent,omitempty"`
@@ -132,21 +118,23 @@ func (c Content) MarshalJSON() ([]byte, error) {
 	return encode(plain(c))
 }
 
-// Text is a block of text.
+// Text is a block of text: what most models read.
 func Text(text string) Content { return Content{Type: "text", Text: text} }
 
-// Image and Audio are blocks of media with their MIME type.
+// Image is a picture with its MIME type, such as image/png. Clients show it to their model if that can see.
 func Image(data []byte, mimeType string) Content {
 	return Content{Type: "image", Data: data, MIMEType: mimeType}
 }
+
+// Audio is a sound with its MIME type, such as audio/wav. Clients of MCP revisions before 2025-03-26 do not know it.
 func Audio(data []byte, mimeType string) Content {
 	return Content{Type: "audio", Data: data, MIMEType: mimeType}
 }
 
-// Link points to a resource that the client can read.
+// Link points to something that the client may fetch by itself. Clients of MCP revisions before 2025-06-18 do not know it.
 func Link(uri, name string) Content { return Content{Type: "resource_link", URI: uri, Name: name} }
 
-// Embed carries a text resource in the result.
+// Embed carries a text, such as a file, together with its address and MIME type.
 func Embed(uri, mimeType, text string) Content {
 	raw, err := encode(struct {
 		URI      string `json:"uri"`
@@ -194,8 +182,8 @@ func (p *Plugin) toolResult(out any, structured bool) (json.RawMessage, error) {
 	return r.append(nil)
 }
 
-// append appends the result as package json would encode it. That package reads what MarshalJSON and RawMessage hand it once more for each level they
-// stand in; a text of 60 KiB took six times as long.
+// append appends the result as package json would encode it. That package reads what MarshalJSON and RawMessage hand it
+// once more for each level they stand in; a text of 60 KiB took six times as long.
 func (r *Result) append(dst []byte) (json.RawMessage, error) {
 	dst = append(dst, `{"content":[`...)
 	for i, c := range r.Content {
@@ -255,7 +243,10 @@ func (t *tool) descriptor() any {
 		Output      json.RawMessage `json:"outputSchema,omitempty"`
 		Annotations *annotations    `json:"annotations,omitempty"`
 		Meta        map[string]any  `json:"_meta,omitempty"`
-	}{Name: t.name, Title: t.opts.title, Description: t.description, Input: t.input, Output: t.output, Meta: t.opts.meta}
+	}{Name: t.name, Title: t.opts.title, Description: t.description, Input: t.input, Output: t.output().raw, Meta: t.opts.meta}
+	if d.Input == nil {
+		d.Input = t.shape.append(nil)
+	}
 	if a := (annotations{t.opts.title, t.opts.readOnly, t.opts.destructive, t.opts.idempotent, t.opts.openWorld}); a != (annotations{}) {
 		d.Annotations = &a
 	}

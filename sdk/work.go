@@ -2,13 +2,13 @@ package sdk
 
 import "sync"
 
-// maxIdleWorkers is how many goroutines wait for the next request: 32, more than most clients have open at once. Their stacks are what decoding and
-// encoding needed; the collector shrinks them when they need less.
+// maxIdleWorkers is how many goroutines wait for the next request: 32, more than most clients have open at once. Their
+// stacks are what decoding and encoding needed; the collector shrinks them when they need less.
 const maxIdleWorkers = 32
 
-// workers run requests on goroutines that are used again. A new goroutine for each request had to grow its stack several times on the way through
-// package json, which was a fifth of the plugin's time for small requests. A handler that locks its thread has to unlock it. Safe for concurrent
-// use; the zero value is ready.
+// workers run requests on goroutines that are used again. A new goroutine for each request had to grow its stack
+// several times on the way through package json, which was a fifth of the plugin's time for small requests. A handler
+// that locks its thread has to unlock it. Safe for concurrent use; the zero value is ready.
 type workers struct {
 	mu     sync.Mutex
 	idle   []chan *call // of the workers that wait, last come first; each has room for one

@@ -13,20 +13,25 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sox-host/sox-host/host"
+	"github.com/sox-host/sox-host/plugin/wire"
 )
 
 // command is one word after sox-host.
 type command struct {
 	name   string
-	args   string // as shown in the usage line
-	short  string // one line
-	help   string // what it does, and examples
-	exits  []host.Exit
+	args   string      // as shown in the usage line
+	short  string      // one line
+	help   string      // what it does, and examples
+	exits  []host.Exit // all it can end with
 	hidden bool
+	// means says what exit codes mean here, where that is more than exitMeaning knows.
+	means map[host.Exit]string
 	// jsonUsage replaces the text about --json.
 	jsonUsage string
 	// maxArgs is how many arguments it takes, -1 for any number; minArgs how many it needs.
 	minArgs, maxArgs int
+	// meant says of arguments that it does not take what was probably meant by them, "" if it cannot tell. May be nil.
+	meant func(args []string) string
 	// flags declares its own flags. run is called after they are parsed.
 	flags func(fs *pflag.FlagSet)
 	run   func(ctx context.Context, c *call) error
@@ -74,8 +79,8 @@ func exitWith(code host.Exit) error {
 func (cmd *command) execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) host.Exit {
 	c := &call{flags: cmd.flagSet(), stdin: stdin, stdout: stdout, stderr: stderr}
 	c.flags.BoolVar(&c.json, "json", false, cmp.Or(cmd.jsonUsage, "print the result as one JSON object"))
-	c.flags.StringVar(&c.home, "home", "", "`folder` of everything sox-host owns (default $SOX_HOME, else ~/.sox)")
-	c.flags.StringVar(&c.pluginsDir, "plugins-dir", "", "`folder` of the plugins (default $SOX_PLUGINS_DIR, else plugins in the home)")
+	c.flags.StringVar(&c.home, "home", "", "`folder` of everything sox-host owns (default: $SOX_HOME, else ~/.sox)")
+	c.flags.StringVar(&c.pluginsDir, "plugins-dir", "", "`folder` of the plugins (default: $SOX_PLUGINS_DIR, else plugins in the home)")
 
 	err := c.flags.Parse(args)
 	switch {
@@ -84,14 +89,23 @@ func (cmd *command) execute(ctx context.Context, args []string, stdin io.Reader,
 		return host.ExitDone
 	case err != nil:
 		c.json = c.json || slices.Contains(args, "--json")
-		err = usagef("%w%s", err, suggestFlag(c.flags, err))
+		err = usagef("%w%s", err, cmp.Or(suggestFlag(c.flags, err), cmd.guess(args)))
 	default:
 		c.args = c.flags.Args()
-		if err = cmd.checkArgs(c.args); err == nil {
+		if err = cmd.checkArgs(c.args); err != nil {
+			err = usagef("%w%s", err, cmd.guess(c.args))
+		} else {
 			err = cmd.run(ctx, c)
 		}
 	}
 	return c.finish(cmd, err)
+}
+
+func (cmd *command) guess(args []string) string {
+	if cmd.meant == nil {
+		return ""
+	}
+	return cmd.meant(args)
 }
 
 func (cmd *command) flagSet() *pflag.FlagSet {
@@ -134,19 +148,33 @@ func (c *call) finish(cmd *command, err error) host.Exit {
 	if errors.Is(err, host.ErrUnknownPlugin) {
 		for _, name := range c.args {
 			if hint := c.suggestPlugin(name); hint != "" {
-				err = fmt.Errorf("%w%s", err, hint)
-				break
+				return c.fail(cmd, code, suggested(inWords(err), name, hint))
 			}
 		}
 	}
-	fmt.Fprintf(c.stderr, "sox-host %s: %v\n", cmd.name, err)
+	return c.fail(cmd, code, inWords(err))
+}
+
+// fail prints what an error says and returns its code.
+func (c *call) fail(cmd *command, code host.Exit, text string) host.Exit {
+	fmt.Fprintf(c.stderr, "sox-host %s: %s\n", cmd.name, text)
 	if code == host.ExitUsage {
 		fmt.Fprintf(c.stderr, "Run sox-host help %s for how it is used.\n", cmd.name)
 	}
 	if c.json && cmd.name != "serve" {
-		_ = c.printJSON(map[string]any{"exit": code, "error": err.Error()})
+		_ = c.printJSON(map[string]any{"exit": code, "error": text})
 	}
 	return code
+}
+
+// inWords is the text of an error without the number that a protocol gives it: that is for programs.
+func inWords(err error) string {
+	text := err.Error()
+	var numbered *wire.Error
+	if errors.As(err, &numbered) {
+		text = strings.ReplaceAll(text, numbered.Error(), numbered.Message)
+	}
+	return text
 }
 
 // folders fills home and pluginsDir with what the flags and the environment lead to.
@@ -183,17 +211,20 @@ func (cmd *command) usage(w io.Writer, fs *pflag.FlagSet) {
 	}
 	fmt.Fprintf(w, "%s\n\nUsage: %s [flags]\n\n%s\nFlags:\n", cmd.short, line, cmd.help)
 	printFlags(w, fs)
-	if len(cmd.exits) > 0 {
-		fmt.Fprint(w, "\nExit codes:\n")
-		for _, code := range slices.Sorted(slices.Values(cmd.exits)) {
-			fmt.Fprintf(w, "  %2d  %s\n", code, exitMeaning[code])
-		}
+	if len(cmd.exits) == 0 {
+		return
 	}
+	fmt.Fprint(w, "\nExit codes:\n")
+	t := newHelpTable(w)
+	for _, code := range slices.Sorted(slices.Values(cmd.exits)) {
+		t.row(exitRow(code, cmp.Or(cmd.means[code], exitMeaning(code)))...)
+	}
+	t.print()
 }
 
 // printFlags shows the flags in the order they were declared. A switch is shown without a value.
 func printFlags(w io.Writer, fs *pflag.FlagSet) {
-	t := newTable(w)
+	t := newHelpTable(w)
 	fs.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden {
 			return
@@ -207,26 +238,12 @@ func printFlags(w io.Writer, fs *pflag.FlagSet) {
 			name += " " + strings.ToUpper(value)
 		}
 		if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" && f.DefValue != "0s" {
-			usage += " (default " + f.DefValue + ")"
+			usage += " (default: " + strings.Replace(f.DefValue, "m0s", "m", 1) + ")"
 		}
 		t.row(name, usage)
 	})
+	t.row("  -h, --help", "show this help")
 	t.print()
-}
-
-// exitMeaning says in help what the exit codes mean.
-var exitMeaning = map[host.Exit]string{
-	host.ExitDone:     "done, or nothing to do",
-	host.ExitFailed:   "the operation failed; what served before still serves",
-	host.ExitUsage:    "wrong arguments",
-	host.ExitNotFound: "no such plugin, version or folder",
-	host.ExitVerify:   "verification failed: the bytes are not the expected ones",
-	host.ExitRefused:  "refused: pinned, downgrade, breaking schema, ambiguous build, unsafe folder",
-	host.ExitNoHost:   "no running host",
-	host.ExitDeadline: "a time limit passed",
-	host.ExitPartial:  "some of several plugins or hosts failed",
-	host.ExitBusy:     "another operation on the plugin is running",
-	host.ExitPending:  "changes are pending (--exit-code)",
 }
 
 func shellQuote(s string) string {

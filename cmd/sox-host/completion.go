@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -122,7 +123,7 @@ _sox_host() {
     COMPREPLY=($(compgen -W "$words" -- "$cur"))
 }
 complete -o default -F _sox_host sox-host
-`, strings.Join(append(names, settingsTopic), " "), strings.Join(plugins, "|"), completePlugins, strings.Join(shells, " "))
+`, strings.Join(append(names, slices.Sorted(maps.Keys(topics()))...), " "), strings.Join(plugins, "|"), completePlugins, strings.Join(shells, " "))
 	return b.String()
 }
 

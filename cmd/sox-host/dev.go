@@ -47,7 +47,7 @@ that clients have are updated. What does not build, or does not start, changes n
 
 Every build is a version of its own, X.Y.Z-dev.N, above all others there are. It has
 to report that version. Without --build that is
-    go build -ldflags "-X main.version=X.Y.Z-dev.N" -o OUT .
+    go build -buildvcs=false -ldflags "-X main.version=X.Y.Z-dev.N" -o OUT .
 so declare var version in package main and give it to sdk.New. With --build any command
 will do. It is split at spaces, with quotes, and no shell is involved. {out}, {version}
 and {name} in it are replaced; SOX_DEV_OUT, SOX_DEV_VERSION and SOX_DEV_NAME are in its
@@ -63,13 +63,14 @@ Examples:
   sox-host dev . --build './build.sh {version} {out}' --ignore target
   sox-host dev . --build "sh -c 'sed s/1[.]0[.]0/{version}/ clock.py > {out} && chmod +x {out}'"
 `,
-		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
+		exits: rollExits, // at its end it goes back
+		means: map[host.Exit]string{host.ExitDone: "ended by Ctrl-C", host.ExitPartial: "at the end not all hosts went back"},
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&o.name, "name", "", "`name` of the plugin (default: that of the folder)")
 			fs.StringVar(&o.build, "build", "", "`command` that builds (default: go build)")
 			fs.StringArrayVar(&o.ignore, "ignore", nil, "`pattern` of files whose changes are no saves, such as '*.log'; may be repeated")
 			fs.DurationVar(&o.settle, "settle", devSettle, "how long a build is watched before it counts as good, with the old one kept warm")
-			fs.DurationVar(&o.drain, "drain-timeout", 0, "how long calls in flight may go on in the old build (default: the plugin's setting, else 30s)")
+			fs.DurationVar(&o.drain, "drain-timeout", 0, drainUsage)
 			fs.BoolVar(&o.keep, "keep", false, "stay at the last build at the end")
 		},
 		run: func(ctx context.Context, c *call) error { return runDev(ctx, c, o) },
@@ -134,7 +135,7 @@ func newDev(c *call, o devOptions) (*dev, error) {
 	}
 	if d.name = o.name; d.name == "" {
 		d.name = filepath.Base(d.dir)
-		if !pluginName.MatchString(d.name) {
+		if !host.ValidName(d.name) {
 			return nil, usagef("the folder's name %q cannot name a plugin: pass --name", d.name)
 		}
 	}
@@ -326,7 +327,7 @@ func (d *dev) showUpgrade(e devEvent, took string) {
 		parts = append(parts, fmt.Sprintf("cut over in %s", millis(r.CutoverMS)), count(r.Failed, "call")+" failed")
 	}
 	if r.NoHost {
-		parts = append(parts, "no host was running it: the next one starts it")
+		parts = append(parts, noHost)
 	}
 	if n := len(e.Result.Hosts); n > 1 {
 		parts = append(parts, fmt.Sprintf("on %d hosts", n))

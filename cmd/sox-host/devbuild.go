@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +23,8 @@ type builder struct {
 
 // build writes the program to out. What the build prints goes to output; the error is one line.
 func (b builder) build(ctx context.Context, version, out string) error {
-	argv := []string{"go", "build", "-ldflags", "-X main.version=" + version, "-o", out, "."}
+	// No revision is asked of git, which takes a tenth of a build: the version says which build it is.
+	argv := []string{"go", "build", "-buildvcs=false", "-ldflags", "-X main.version=" + version, "-o", out, "."}
 	if len(b.command) > 0 {
 		fill := strings.NewReplacer("{out}", out, "{version}", version, "{name}", b.name)
 		argv = nil
@@ -84,10 +84,21 @@ func splitCommand(line string) ([]string, error) {
 	return words, nil
 }
 
-// devVersion matches the versions that dev gives to builds.
-var devVersion = regexp.MustCompile(`^(\d+\.\d+\.\d+)-dev\.(\d+)$`)
+// splitDevVersion takes a version apart that dev gave to a build, as in 1.2.4-dev.7. Others are not ok.
+func splitDevVersion(v string) (base, number string, ok bool) {
+	base, number, ok = strings.Cut(v, "-dev.")
+	parts := append(strings.Split(base, "."), number)
+	ok = ok && len(parts) == 4
+	for _, part := range parts {
+		ok = ok && part != "" && strings.Trim(part, "0123456789") == ""
+	}
+	return base, number, ok
+}
 
-func isDevVersion(v string) bool { return devVersion.MatchString(v) }
+func isDevVersion(v string) bool {
+	_, _, ok := splitDevVersion(v)
+	return ok
+}
 
 // devNames hands out versions for builds: prereleases of the patch that would come next. They are above every version
 // of the plugin, so that no host takes another one for newer, and below the release that will be made of them.
@@ -120,8 +131,8 @@ func newDevNames(p host.PluginInfo) (devNames, error) {
 		n.base = fmt.Sprintf("%s.%d", core[:dot], patch+1)
 	}
 	for _, v := range versions {
-		if m := devVersion.FindStringSubmatch(v); m != nil && m[1] == n.base {
-			if i, err := strconv.ParseUint(m[2], 10, 63); err == nil {
+		if base, number, ok := splitDevVersion(v); ok && base == n.base {
+			if i, err := strconv.ParseUint(number, 10, 63); err == nil {
 				n.last = max(n.last, i)
 			}
 		}

@@ -18,8 +18,9 @@ import (
 
 const (
 	// saveQuiet is how long a folder must be quiet before its changes count as one save: editors write, rename and
-	// chmod within a few milliseconds, tools that format touch several files.
-	saveQuiet = 120 * time.Millisecond
+	// chmod within a few milliseconds. What comes later, such as a tool that formats, is built once more; waiting for it
+	// would cost every save as much as the swap does.
+	saveQuiet = 40 * time.Millisecond
 	// saveLatest bounds the wait for quiet in a folder that never is: 2 s.
 	saveLatest = 2 * time.Second
 	// echoLimit is how many builds in a row may be followed by changes of the same files, made while it ran, before

@@ -10,7 +10,7 @@ import (
 )
 
 func diffCommand() *command {
-	var to string
+	var req host.UpgradeRequest
 	var exitCode bool
 	return &command{
 		name:    "diff",
@@ -25,25 +25,35 @@ Examples:
   sox-host diff notes
   sox-host diff notes --to 1.2.0 --exit-code
 `,
-		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitVerify, host.ExitRefused, host.ExitDeadline, host.ExitBusy, host.ExitPending},
+		exits: []host.Exit{
+			host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitVerify, host.ExitRefused,
+			host.ExitDeadline, host.ExitBusy, host.ExitPending,
+		},
+		means: map[host.Exit]string{
+			host.ExitFailed:  "the other version does not start, or lists what no client takes",
+			host.ExitPending: "there is a difference, with --exit-code",
+		},
 		flags: func(fs *pflag.FlagSet) {
-			fs.StringVar(&to, "to", "", "compare with exactly this `version`")
+			fs.StringVar(&req.To, "to", "", "compare with exactly this `version`")
+			fs.BoolVar(&req.Prerelease, "pre", false, prereleaseUsage)
 			fs.BoolVar(&exitCode, "exit-code", false, "exit 10 when there is a difference")
 		},
 		run: func(ctx context.Context, c *call) error {
 			if err := c.folders(); err != nil {
 				return err
 			}
+			req.DryRun, req.AllowDowngrade, req.AllowBreaking = true, true, true
 			shown := newProgress(c.stderr)
 			report, err := host.Roll(ctx, host.RollOptions{
 				Home:       c.home,
 				PluginsDir: c.pluginsDir,
 				Plugins:    c.args,
-				Request:    host.UpgradeRequest{To: to, DryRun: true, AllowDowngrade: true, AllowBreaking: true},
+				Request:    req,
 				Progress:   shown.step,
 			})
 			shown.clear()
 			c.suggestPlugins(&report)
+			c.suggestPrereleases("diff", &report, req)
 			if err != nil {
 				return err
 			}

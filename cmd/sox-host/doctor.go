@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -25,8 +27,9 @@ Examples:
   sox-host doctor --json | jq '.findings[] | select(.level == "problem")'
 `,
 		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage},
+		means: map[host.Exit]string{host.ExitDone: "no problem is left; there may be warnings", host.ExitFailed: "a problem is left"},
 		flags: func(fs *pflag.FlagSet) {
-			fs.BoolVar(&fix, "fix", false, "mend what can be mended safely")
+			fs.BoolVar(&fix, "fix", false, "mend what can be mended without asking")
 		},
 		run: func(ctx context.Context, c *call) error {
 			if err := c.folders(); err != nil {
@@ -54,12 +57,20 @@ func printDoctor(c *call, report host.DoctorReport) {
 			c.printf("%-17s -> %s\n", "", oneLine(f.Fix))
 		}
 	}
-	switch {
-	case counts[host.LevelProblem] > 0:
-		c.printf("\n%s\n", count(counts[host.LevelProblem], "problem"))
-	case counts[host.LevelWarning] > 0:
-		c.printf("\nno problems, %s\n", count(counts[host.LevelWarning], "warning"))
-	default:
-		c.printf("\nno problems\n")
+	c.printf("\n%s\n", doctorSum(counts))
+}
+
+// doctorSum counts what a person has to look at, and what --fix has mended.
+func doctorSum(counts map[host.Level]int) string {
+	parts := []string{"no problems"}
+	if n := counts[host.LevelProblem]; n > 0 {
+		parts[0] = count(n, "problem")
 	}
+	if n := counts[host.LevelWarning]; n > 0 {
+		parts = append(parts, count(n, "warning"))
+	}
+	if n := counts[host.LevelFixed]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d fixed", n))
+	}
+	return strings.Join(parts, ", ")
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/sox-host/sox-host/host"
@@ -16,11 +15,14 @@ func infoCommand() *command {
 		minArgs: 1,
 		maxArgs: 1,
 		short:   "Show everything about one plugin: files, builds, pin, history, hosts",
-		help: `Examples:
+		help: `Lists the files of a plugin with their verdicts, the builds that are active, previous and
+pinned, what an upgrade would choose, what was done to it, and the hosts that run it.
+
+Examples:
   sox-host info notes
   sox-host info notes --json | jq '.plugin.history'
 `,
-		exits: []host.Exit{host.ExitDone, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
+		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
 		run:   runInfo,
 	}
 }
@@ -48,7 +50,7 @@ func runInfo(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	if status.only(name) == nil {
+	if status.only(name) {
 		result.Hosts = status.Hosts
 	}
 	if c.json {
@@ -72,8 +74,11 @@ func printInfo(c *call, r infoResult) {
 	if p.Available != "" {
 		t.row("  available", p.Available)
 	}
+	if p.Held != "" {
+		t.row("  held by the pin", p.Held)
+	}
 	for _, f := range p.Files {
-		t.row("  file", filepath.Base(f.Path), string(f.Verdict), f.Reason)
+		t.row("  file", fileText(f), string(f.Verdict), f.Reason)
 	}
 	for _, h := range r.Hosts {
 		if h.Status == nil {

@@ -19,7 +19,8 @@ func installCommand() *command {
 		short:   "Copy a program or a manifest into the plugins folder under its right name",
 		help: `The copy is made aside, checked, and renamed into place: no running host can ever see
 half of it. Name and version come from the file name, NAME_vX.Y.Z, unless flags say
-otherwise; the file is not run to find out. A file FILE.sha256 beside it must agree.
+otherwise; the file is not run to find out: a program that says another version is refused
+at its first start, which --start does at once. A file FILE.sha256 beside it must agree.
 With --start, a new file that does not start is taken out again.
 
 Examples:
@@ -27,7 +28,8 @@ Examples:
   sox-host install dist/notes_v1.3.0_linux_amd64 --start
   sox-host install server.json --name weather --version 1.0.0
 `,
-		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitVerify, host.ExitRefused, host.ExitPartial, host.ExitBusy},
+		exits: rollExits,
+		means: map[host.Exit]string{host.ExitFailed: stillServes, host.ExitPartial: "some of several files, or of several hosts with --start, failed"},
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&o.Name, "name", "", "`name` of the plugin (default: from the file name)")
 			fs.StringVar(&o.Version, "version", "", "`version`, X.Y.Z (default: from the file name)")
@@ -133,6 +135,9 @@ func (r *installResult) print(c *call, start bool) {
 	next := ""
 	if !start {
 		next = "   next: sox-host upgrade " + r.Plugin + c.sameFolders()
+	}
+	if !start && r.Result != string(host.ResultUnchanged) {
+		next += ", which checks that the program says this version"
 	}
 	c.printf("%s  %s %s   %s%s\n", r.Plugin, r.Result, r.Version, oneLine(base(r.Path)), next)
 	if r.Start != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -28,16 +29,20 @@ func callCommand() *command {
 		short:   "Call one tool, or one plain JSON-RPC method",
 		help: `Asks the running host, so that the answer comes from the process that clients talk to;
 without one, or with --private, a process is started for this call. A METHOD has a dot
-or a slash in it. The arguments are a JSON object, or - to read it from stdin. Texts
-of the result go to stdout; --json shows all of it. The exit code is 1 when the tool
-says that it failed.
+or a slash in it. The arguments are a JSON object, or - to read it from stdin; what a
+tool takes is in sox-host tools NAME --json. Texts of the result go to stdout; --json
+shows all of it.
 
 Examples:
-  sox-host call notes add '{"text":"milk"}'
-  echo '{"text":"milk"}' | sox-host call notes add -
-  sox-host call notes.list --json
+  sox-host call notes search '{"query":"garden"}'
+  echo '{"query":"garden"}' | sox-host call notes search -
+  sox-host call notes.get_backlinks '{"path":"README.md"}' --json
 `,
 		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused, host.ExitDeadline, host.ExitBusy},
+		means: map[host.Exit]string{
+			host.ExitFailed: "the tool or the method failed, or its plugin could not be started", host.ExitNotFound: "no such plugin, tool or method",
+			host.ExitBusy: "the plugin, or the host, has too much to do",
+		},
 		flags: func(fs *pflag.FlagSet) { f.declare(fs) },
 		run: func(ctx context.Context, c *call) error {
 			o, err := f.options(c)
@@ -48,6 +53,9 @@ Examples:
 			if strings.ContainsAny(c.args[0], "./") {
 				o.Method = c.args[0]
 			} else {
+				if plugin, tool, ok := splitTool(c.args[0]); ok {
+					return usagef("%q is no plugin: did you mean sox-host call %s %s?", c.args[0], plugin, shellQuote(tool))
+				}
 				if len(rest) == 0 {
 					return usagef("needs the TOOL to call: sox-host tools %s lists them", shellQuote(c.args[0]))
 				}
@@ -64,6 +72,13 @@ Examples:
 			return runCall(ctx, c, o)
 		},
 	}
+}
+
+// splitTool takes a tool's name as clients see it, or something like it, for what it is: a plugin's name has no _.
+func splitTool(name string) (plugin, tool string, ok bool) {
+	plugin, tool, ok = strings.Cut(name, "_")
+	tool = strings.TrimLeft(tool, "_")
+	return plugin, tool, ok && tool != "" && host.ValidName(plugin)
 }
 
 func readArguments(stdin io.Reader, arg string) (json.RawMessage, error) {
@@ -109,7 +124,7 @@ func runCall(ctx context.Context, c *call, o host.AskOptions) error {
 		return err
 	}
 	if answer.NotFound != "" {
-		return &exitError{host.ExitNotFound, fmt.Errorf("%s", oneLine(answer.NotFound))}
+		return &exitError{host.ExitNotFound, errors.New(oneLine(answer.NotFound + toolAdvice(o, answer.Tools)))}
 	}
 	if answer.Result == nil && answer.Error == nil && len(answer.Problems) > 0 {
 		return fmt.Errorf("%s could not be started: %s", o.Plugin, oneLine(strings.TrimPrefix(strings.Join(answer.Problems, "; "), o.Plugin+": ")))
@@ -132,9 +147,12 @@ func runCall(ctx context.Context, c *call, o host.AskOptions) error {
 			return err
 		}
 	case answer.Error != nil:
-		return &exitError{result.Exit, fmt.Errorf("%s", oneLine(failed.Error()))}
+		return &exitError{result.Exit, errors.New(oneLine(failed.Message + adviceOn(o, answer, failed, tool)))}
 	case o.Tool != "":
 		tool.print(c)
+		if advice := adviceOn(o, answer, failed, tool); tool.IsError && advice != "" {
+			fmt.Fprintf(c.stderr, "sox-host call: %s\n", oneLine(strings.TrimPrefix(advice, "; ")))
+		}
 	default:
 		return c.printJSON(answer.Result)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sox-host/sox-host/host"
@@ -13,14 +14,15 @@ func listCommand() *command {
 		name:  "list",
 		short: "List the plugins folder: names, versions, and what is wrong with files",
 		help: `Looks at the plugins folder and says of every file what it is. A file that can run
-has the verdict ready; any other verdict comes with its reason. Nothing is started
-or changed, and no host needs to run.
+has the verdict ready; any other verdict comes with its reason. A file NAME_vX.Y.Z_OS_ARCH
+for this system goes before NAME_vX.Y.Z, which is for any. Nothing is started or
+changed, and no host needs to run.
 
 Examples:
   sox-host list
   sox-host list --json | jq '.plugins[].active.version'
 `,
-		exits: []host.Exit{host.ExitDone, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
+		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
 		run:   runList,
 	}
 }
@@ -48,7 +50,7 @@ func runList(_ context.Context, c *call) error {
 		for _, p := range inventory.Plugins {
 			name := p.Plugin
 			for _, f := range p.Files {
-				t.row(name, f.Version.String(), string(f.Verdict), fileState(p, f), filepath.Base(f.Path), f.Reason)
+				t.row(name, f.Version.String(), string(f.Verdict), fileState(p, f), fileText(f), f.Reason)
 				name = ""
 			}
 		}
@@ -70,9 +72,17 @@ func runList(_ context.Context, c *call) error {
 	return nil
 }
 
+// fileText names a file, and the server that it leads to if that is behind a url.
+func fileText(f host.PluginFile) string {
+	if f.URL == "" {
+		return filepath.Base(f.Path)
+	}
+	return filepath.Base(f.Path) + " -> " + f.URL
+}
+
 // fileState says what the state knows of a file's version.
 func fileState(p host.PluginInfo, f host.PluginFile) string {
-	if f.Version.IsZero() {
+	if f.Version.IsZero() || slices.Contains(p.Shadowed, f.Path) {
 		return ""
 	}
 	var words []string
@@ -87,6 +97,9 @@ func fileState(p host.PluginInfo, f host.PluginFile) string {
 	}
 	if p.Available != "" && f.Version.String() == p.Available && !p.Active.IsZero() {
 		words = append(words, "available")
+	}
+	if p.Held != "" && f.Version.String() == p.Held {
+		words = append(words, "held by the pin")
 	}
 	return strings.Join(words, ",")
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/spf13/pflag"
 
@@ -27,7 +28,7 @@ Examples:
   sox-host logs notes -f
   sox-host logs notes -n 1000 --json | jq -r 'select(.stream == "stderr").text'
 `,
-		exits: []host.Exit{host.ExitDone, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
+		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
 		flags: func(fs *pflag.FlagSet) {
 			fs.BoolVarP(&o.Follow, "follow", "f", false, "go on with new lines until interrupted")
 			fs.IntVarP(&o.Lines, "lines", "n", 100, "how `many` of the last lines; -1 for all")
@@ -39,13 +40,19 @@ Examples:
 			o.Home, o.PluginsDir, o.Plugin = c.home, c.pluginsDir, c.args[0]
 			lines := json.NewEncoder(c.stdout)
 			lines.SetEscapeHTML(false)
-			return host.Log(ctx, o, func(line string) error {
+			printed := false
+			err := host.Log(ctx, o, func(line string) error {
+				printed = true
 				if c.json {
 					return lines.Encode(host.ParseLogLine(line))
 				}
 				_, err := c.stdout.Write([]byte(oneLine(line) + "\n"))
 				return err
 			})
+			if err == nil && !printed {
+				fmt.Fprintf(c.stderr, "%s has printed nothing yet\n", o.Plugin)
+			}
+			return err
 		},
 	}
 }

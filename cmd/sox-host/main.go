@@ -58,10 +58,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) host.Exit {
 	if len(args) > 0 && args[0] == host.GuardCommand {
 		return host.Exit(host.RunGuard(args[1:])) // before anything of ours touches signals
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := untilSignal()
 	defer stop()
-	defer context.AfterFunc(ctx, stop)() // a second signal ends the process at once
 
+	if len(args) > 0 && args[0] == "serve" { // a client waits for it, and it needs none of the others
+		return serveCommand().execute(ctx, args[1:], stdin, stdout, stderr)
+	}
 	all := commands()
 	name, rest := "help", []string(nil)
 	if len(args) > 0 {
@@ -77,8 +79,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) host.Exit {
 			overview(stdout, all)
 			return host.ExitDone
 		}
-		if rest[0] == settingsTopic {
-			settingsHelp(stdout)
+		if show := topics()[rest[0]]; show != nil {
+			show(stdout)
 			return host.ExitDone
 		}
 		name, rest = rest[0], []string{"--help"}
@@ -93,6 +95,30 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) host.Exit {
 	return cmd.execute(ctx, rest, stdin, stdout, stderr)
 }
 
+// untilSignal returns a context that the first signal to end cancels; the second ends the process at once. The
+// handlers are installed beside the start, of which threads for them are a tenth. A signal before that ends a process
+// that has begun nothing.
+func untilSignal() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	// Ends with ctx.
+	go func() {
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+		defer signal.Stop(signals)
+		select {
+		case s := <-signals:
+			cancel(fmt.Errorf("signal received: %s", s))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// topics are the helps that belong to no command.
+func topics() map[string]func(io.Writer) {
+	return map[string]func(io.Writer){settingsTopic: settingsHelp, exitTopic: exitHelp}
+}
+
 func find(all []*command, name string) *command {
 	for _, c := range all {
 		if c.name == name {
@@ -103,6 +129,9 @@ func find(all []*command, name string) *command {
 }
 
 func suggestCommand(all []*command, typed string) string {
+	if topics()[typed] != nil {
+		return ": it is a topic of the help, sox-host help " + typed
+	}
 	var names []string
 	for _, c := range all {
 		if !c.hidden {
@@ -116,24 +145,28 @@ func suggestCommand(all []*command, typed string) string {
 }
 
 func overview(w io.Writer, all []*command) {
-	fmt.Fprint(w, `sox-host runs plugins for an AI client behind one pipe, and swaps their versions
-while calls are in flight.
+	fmt.Fprint(w, `sox-host runs plugins for an AI client behind one pipe, and swaps their versions while calls are in
+flight.
 
-  1. Put plugins into ~/.sox/plugins, named NAME_vX.Y.Z, with sox-host install FILE;
-     or take over the servers that a client has, with sox-host import FILE.
+  1. Put plugins into ~/.sox/plugins, named NAME_vX.Y.Z, with sox-host install FILE; or take over
+     the servers that a client has, with sox-host import FILE.
   2. Give your client one server: sox-host serve
   3. Install a newer version beside the old one and run: sox-host upgrade NAME
 
 Commands:
 `)
+	t := newHelpTable(w)
 	for _, c := range all {
 		if !c.hidden {
-			fmt.Fprintf(w, "  %-11s %s\n", c.name, c.short)
+			t.row("  "+c.name, c.short)
 		}
 	}
+	t.print()
 	fmt.Fprint(w, `
-Every command takes --json, --home and --plugins-dir (or SOX_HOME and
-SOX_PLUGINS_DIR). Run sox-host help COMMAND for examples and exit codes, and
-sox-host help settings for what NAME.json may say about a plugin.
+Every command takes --json, --home and --plugins-dir (or SOX_HOME and SOX_PLUGINS_DIR).
+
+  sox-host help COMMAND      what a command does, with examples, flags and exit codes
+  sox-host help settings     what NAME.json may say about a plugin
+  sox-host help exit-codes   all exit codes
 `)
 }

@@ -41,8 +41,8 @@ func newCommand() *command {
 		maxArgs: 1,
 		short:   "Write the Go module of a new plugin, with a test",
 		help: `Writes go.mod, main.go, main_test.go and README.md into a new folder, and lets the go
-command find the modules it needs. What is there is never overwritten. The result
-builds, passes its test and can be installed as it is; the README has the steps.
+command find the modules it needs, which writes go.sum. What is there is never overwritten.
+The result builds, passes its test and can be installed as it is; the README has the steps.
 
 The sdk comes from the release that this sox-host is. Inside a checkout of sox-host,
 or with --replace, it comes from there instead.
@@ -63,11 +63,8 @@ Examples:
 	}
 }
 
-// pluginName is the rule for names of plugins.
-var pluginName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
-
 func checkPluginName(name string) error {
-	if !pluginName.MatchString(name) {
+	if !host.ValidName(name) {
 		return usagef("%q cannot name a plugin: a name starts with a letter a-z and has at most 32 characters a-z, 0-9 and -", name)
 	}
 	return nil
@@ -102,6 +99,9 @@ func runNew(ctx context.Context, c *call, o newOptions) error {
 	if !o.noTidy {
 		if err := tidy(ctx, c, dir); err != nil {
 			return fmt.Errorf("%w\nThe files are in %s. When that is mended, run the same sox-host new again, or go mod tidy there", err, dir)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "go.sum")); err == nil {
+			result.Files = append(result.Files, "go.sum")
 		}
 	}
 	if shown := cmp.Or(o.dir, name); shown != "." {
@@ -160,23 +160,29 @@ func findSDK(name, dir, named string) (sdkSource, error) {
 
 // releaseVersion is a version of the module that the go command can fetch. One that was built from changed files has
 // build metadata, and cannot be fetched.
-var releaseVersion = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
+func releaseVersion() *regexp.Regexp {
+	return regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
+}
 
 // commitVersion is what the go command calls a commit without a tag.
-var commitVersion = regexp.MustCompile(`[.-]\d{14}-[0-9a-f]{12}$`)
+func commitVersion() *regexp.Regexp {
+	return regexp.MustCompile(`[.-]\d{14}-[0-9a-f]{12}$`)
+}
 
 // fetchable says whether the go command can be expected to find this version. A commit that was built in a checkout
 // may be known to nobody else.
 func (v versionInfo) fetchable() bool {
-	return releaseVersion.MatchString(strings.TrimPrefix(v.Version, "v")) &&
-		(v.Revision == "" || !commitVersion.MatchString(v.Version))
+	return releaseVersion().MatchString(strings.TrimPrefix(v.Version, "v")) &&
+		(v.Revision == "" || !commitVersion().MatchString(v.Version))
 }
 
-var moduleLine = regexp.MustCompile(`(?m)^module\s+"?` + regexp.QuoteMeta(soxModule) + `"?\s*$`)
+func moduleLine() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^module\s+"?` + regexp.QuoteMeta(soxModule) + `"?\s*$`)
+}
 
 func isCheckout(folder string) bool {
 	raw, err := os.ReadFile(filepath.Join(folder, "go.mod"))
-	return err == nil && moduleLine.Match(raw)
+	return err == nil && moduleLine().Match(raw)
 }
 
 // moduleFile is one file to write.
@@ -230,11 +236,13 @@ func isLeft(dir, entry string, files []moduleFile) bool {
 		return false
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, entry))
-	return err == nil && sdkLines.ReplaceAllString(string(raw), "") == sdkLines.ReplaceAllString(files[i].text, "")
+	return err == nil && sdkLines().ReplaceAllString(string(raw), "") == sdkLines().ReplaceAllString(files[i].text, "")
 }
 
 // sdkLines are the lines of a new go.mod that say where the sdk comes from.
-var sdkLines = regexp.MustCompile(`(?m)^(require|replace) ` + regexp.QuoteMeta(soxModule) + ` .*\n|^\n`)
+func sdkLines() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^(require|replace) ` + regexp.QuoteMeta(soxModule) + ` .*\n|^\n`)
+}
 
 // tidy lets the go command complete go.mod and write go.sum. It fetches modules that are not in its cache.
 func tidy(ctx context.Context, c *call, dir string) error {

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"go/format"
 	"runtime"
 	"strings"
 )
 
 // newModule is the text of a new plugin. It is the smallest thing that builds, has a test worth keeping, and can be
-// installed.
+// installed. Nothing in the Go files is aligned by the length of a name, so that they are as gofmt leaves them; formatting
+// them here would put a parser of Go into every start of the host.
 func newModule(name, module string, sdk sdkSource) []moduleFile {
 	replace := ""
 	if sdk.replace != "" {
@@ -26,20 +26,8 @@ func newModule(name, module string, sdk sdkSource) []moduleFile {
 	files := []moduleFile{{"go.mod", newGoMod}, {"main.go", newMain}, {"main_test.go", newTest}, {"README.md", newReadme}}
 	for i, f := range files {
 		files[i].text = fill.Replace(f.text)
-		if strings.HasSuffix(f.name, ".go") {
-			files[i].text = gofmt(files[i].text)
-		}
 	}
 	return files
-}
-
-// gofmt formats source, in which comments are aligned by the length of the plugin's name.
-func gofmt(source string) string {
-	formatted, err := format.Source([]byte(source))
-	if err != nil {
-		panic(err) // a fault of the texts below, which a test would find
-	}
-	return string(formatted)
 }
 
 // modQuote writes a path as go.mod wants it.
@@ -92,8 +80,10 @@ func greet(_ context.Context, in greetIn) (greetOut, error) {
 
 func newPlugin() *sdk.Plugin {
 	p := sdk.New("NAME", version)
-	sdk.Tool(p, "greet", "Greet somebody.", greet, sdk.ReadOnly()) // for models: NAME__greet
-	sdk.Method(p, "NAME.greet", greet, sdk.ReadOnly())             // for any JSON-RPC program
+	// For models, which see it as NAME__greet.
+	sdk.Tool(p, "greet", "Greet somebody.", greet, sdk.ReadOnly())
+	// For any JSON-RPC program.
+	sdk.Method(p, "NAME.greet", greet, sdk.ReadOnly())
 	return p
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -26,7 +27,15 @@ Examples:
   sox-host pin notes 1.2.0
   sox-host pin notes 1.2.0 --sha256 "$(sha256sum notes_v1.2.0 | cut -d' ' -f1)"
 `,
-		exits: []host.Exit{host.ExitDone, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
+		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused, host.ExitBusy},
+		meant: func(args []string) string {
+			for _, arg := range args {
+				if flag, _, _ := strings.Cut(arg, "="); flag == "--to" || flag == "--version" {
+					return ": the version follows the name, as in sox-host pin notes 1.2.0"
+				}
+			}
+			return ""
+		},
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&digest, "sha256", "", "accept only the build with this `digest`, 64 hexadecimal digits")
 		},
@@ -69,7 +78,7 @@ func unpinCommand() *command {
 Example:
   sox-host unpin notes
 `,
-		exits: []host.Exit{host.ExitDone, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
+		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused, host.ExitBusy},
 		run: func(ctx context.Context, c *call) error {
 			if err := c.folders(); err != nil {
 				return err

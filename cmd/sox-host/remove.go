@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/pflag"
 
@@ -26,6 +27,12 @@ Examples:
   sox-host remove notes --keep-data
 `,
 		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused, host.ExitBusy},
+		meant: func(args []string) string {
+			if len(args) != 2 || !isVersion(args[1]) {
+				return ""
+			}
+			return fmt.Sprintf(": that version alone goes by sox-host remove %s --version %s", shellQuote(args[0]), args[1])
+		},
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&o.Version, "version", "", "remove only this `version`")
 			fs.BoolVar(&o.KeepData, "keep-data", false, "keep settings, log, pin and the remembered build")

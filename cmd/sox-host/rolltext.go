@@ -10,7 +10,10 @@ import (
 // printRoll shows what became of each plugin: from where to where, what it took, what it says about hosts, and one
 // last line with the outcome and the way back.
 func printRoll(c *call, report host.RollReport, req host.UpgradeRequest) {
-	if len(report.Plugins) == 0 {
+	for _, name := range report.Skipped {
+		c.printf("%s  skipped: the plugins folder has no file of it any more; a running host serves it until its client ends\n", oneLine(name))
+	}
+	if len(report.Plugins) == 0 && len(report.Skipped) == 0 {
 		c.printf("no plugins in %s\n", oneLine(c.pluginsDir))
 	}
 	for _, p := range report.Plugins {
@@ -24,6 +27,18 @@ func printRoll(c *call, report host.RollReport, req host.UpgradeRequest) {
 			}
 		}
 		c.printf("%d of %d plugins not done: %s\n", len(failed), len(report.Plugins), strings.Join(failed, ", "))
+	}
+}
+
+// printStays says of a first version that failed that its file is still there, and how a corrected one replaces it.
+func printStays(c *call, report host.RollReport, req host.UpgradeRequest) {
+	for _, p := range report.Plugins {
+		r := p.Report
+		if r.Result != host.ResultFailed || r.From != "" || r.To == "" || req.Rollback || req.Restart {
+			continue
+		}
+		c.printf("%s  the file of %s is still there; a corrected one takes its place: sox-host install FILE --name %s --version %s --replace%s\n",
+			p.Plugin, oneLine(r.To), p.Plugin, oneLine(r.To), c.sameFolders())
 	}
 }
 
@@ -83,6 +98,9 @@ func preparation(r host.Report) []string {
 	return parts
 }
 
+// noHost is said of a build that was tried and committed here, because no running host has the plugin.
+const noHost = "no running host has it: the next one started runs this"
+
 // hasCutOver says whether a client could have noticed: without a host there is none.
 func hasCutOver(r host.Report) bool { return r.CutoverMS > 0 && !r.NoHost }
 
@@ -96,8 +114,13 @@ func departure(r host.Report, req host.UpgradeRequest) []string {
 		drained = "drained " + count(r.Drained, "call") + " in " + millis(r.DrainMS)
 	}
 	stopped := "stopped " + r.From
-	if req.Restart {
+	switch {
+	case r.Lifetime == "shared": // other hosts may use it
+		stopped = "left the old process, which ends by itself"
+	case req.Restart:
 		stopped = "stopped the old process"
+	case r.Warm:
+		stopped = r.From + " stays warm through the probation"
 	}
 	return []string{drained, oneLine(stopped)}
 }
@@ -130,7 +153,7 @@ func outcome(c *call, p host.PluginRoll, req host.UpgradeRequest) []string {
 	undo := ""
 	switch r.Result {
 	case host.ResultUpgraded:
-		parts, undo = append(parts, "upgraded to "+r.To), "sox-host rollback "+p.Plugin
+		parts, undo = append(parts, direction(r)+" to "+r.To), "sox-host rollback "+p.Plugin
 	case host.ResultRolledBack:
 		parts, undo = append(parts, "rolled back to "+r.To), "sox-host rollback "+p.Plugin
 	case host.ResultRestarted:
@@ -138,7 +161,11 @@ func outcome(c *call, p host.PluginRoll, req host.UpgradeRequest) []string {
 	case host.ResultPlanned:
 		parts = append(parts, "would go to "+r.To, "nothing was changed")
 	case host.ResultUnchanged:
-		parts = append(parts, strings.TrimSpace("nothing to do "+presentVersion(r)))
+		text := strings.TrimSpace("nothing to do " + presentVersion(r))
+		if p.Held != "" {
+			text += fmt.Sprintf(": it is pinned, and %s is there; sox-host unpin %s%s", p.Held, p.Plugin, c.sameFolders())
+		}
+		parts = append(parts, text)
 	case host.ResultRefused:
 		parts = append(parts, "refused"+at(r)+": "+p.Error)
 	default:
@@ -150,11 +177,11 @@ func outcome(c *call, p host.PluginRoll, req host.UpgradeRequest) []string {
 	case hasCutOver(r):
 		parts = append(parts, count(r.Failed, "call")+" failed")
 	}
-	if len(p.Hosts) > 1 && p.Exit == host.ExitDone && !req.DryRun {
-		parts = append(parts, fmt.Sprintf("on %d hosts", len(p.Hosts)))
+	if n := doneOn(p.Hosts); n > 1 && p.Exit == host.ExitDone && !req.DryRun {
+		parts = append(parts, fmt.Sprintf("on %d hosts", n))
 	}
 	if r.NoHost && undo != "" {
-		parts = append(parts, "no host was running it: the next one starts it")
+		parts = append(parts, noHost)
 	}
 	if (r.Result == host.ResultRefused || r.Result == host.ResultFailed) && r.From != "" {
 		stays := " still serves"
@@ -167,12 +194,36 @@ func outcome(c *call, p host.PluginRoll, req host.UpgradeRequest) []string {
 		parts = append(parts, p.Error)
 	}
 	if undo != "" && r.From != "" {
-		parts = append(parts, "undo: "+undo+c.sameFolders())
+		undo += c.sameFolders()
+		if r.Pinned != "" && r.Pinned != r.From { // or the rollback would be refused
+			undo = "sox-host unpin " + p.Plugin + c.sameFolders() + " && " + undo
+		}
+		parts = append(parts, "undo: "+undo)
 	}
 	for i, part := range parts {
 		parts[i] = oneLine(part)
 	}
 	return parts
+}
+
+// direction is what an upgrade did: with a pin or a flag it may go down.
+func direction(r host.Report) string {
+	from, err := host.ParseVersion(r.From)
+	to, err2 := host.ParseVersion(r.To)
+	if err == nil && err2 == nil && to.Compare(from) < 0 {
+		return "downgraded"
+	}
+	return "upgraded"
+}
+
+// doneOn counts the hosts that serve the plugin themselves.
+func doneOn(hosts []host.HostReport) (n int) {
+	for _, h := range hosts {
+		if h.Outcome != host.OutcomeAttached {
+			n++
+		}
+	}
+	return n
 }
 
 func presentVersion(r host.Report) string {

@@ -47,6 +47,26 @@ notes  upgraded to 1.3.0   0 calls failed   undo: sox-host rollback notes
 `,
 		},
 		{
+			name: "to a version that it is pinned to",
+			of: []host.PluginRoll{one(host.Report{
+				Plugin: "notes", Result: host.ResultUpgraded, From: "1.3.0", To: "1.2.0", Pinned: "1.2.0", Generation: 8, StagedMS: 41, CutoverMS: 0.4,
+			}, done)},
+			want: `notes  1.3.0 -> 1.2.0
+  staged 41ms   cut over (generation 8) in 0.4ms
+  no calls to drain   stopped 1.3.0
+notes  downgraded to 1.2.0   0 calls failed   undo: sox-host unpin notes && sox-host rollback notes
+`,
+		},
+		{
+			name: "with the old version kept warm",
+			of:   []host.PluginRoll{one(host.Report{Plugin: "notes", Result: host.ResultUpgraded, From: "1.2.0", To: "1.3.0", Generation: 8, StagedMS: 41, CutoverMS: 0.4, Warm: true}, done)},
+			want: `notes  1.2.0 -> 1.3.0
+  staged 41ms   cut over (generation 8) in 0.4ms
+  no calls to drain   1.2.0 stays warm through the probation
+notes  upgraded to 1.3.0   0 calls failed   undo: sox-host rollback notes
+`,
+		},
+		{
 			name: "on several hosts",
 			of:   []host.PluginRoll{one(upgraded, done, host.HostReport{PID: 12, Outcome: host.OutcomeDone})},
 			want: `notes  1.2.0 -> 1.3.0

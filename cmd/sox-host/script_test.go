@@ -25,7 +25,7 @@ import (
 )
 
 // safetyNet ends a script whose host never does what it waits for.
-const safetyNet = 30 * time.Second
+const safetyNet = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	switch {
@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	case len(os.Args) > 1 && os.Args[1] == host.GuardCommand:
 		main()
+	case filepath.Base(os.Args[0]) == "sox-remote": // a copy that a script has made
+		fakeServer()
+		os.Exit(0)
 	}
 	testscript.Main(m, map[string]func(){"sox-host": main, "npx": fakeServer, "uvx": fakeServer, "fake-server": fakeServer})
 }
@@ -63,6 +66,9 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// testKey is the key of the test in the values of its script.
+type testKey struct{}
+
 // setUpScript gives each script a home of its own, private whatever the umask.
 func setUpScript(env *testscript.Env) error {
 	home := filepath.Join(env.WorkDir, "home")
@@ -75,12 +81,16 @@ func setUpScript(env *testscript.Env) error {
 			return err
 		}
 	}
+	env.Values[testKey{}] = env.T()
 	env.Setenv("SOX_HOME", home)
 	env.Setenv("PLUGINS", plugins)
+	env.Setenv("SYSTEM", "_"+runtime.GOOS+"_"+runtime.GOARCH) // what the name of a file for it alone ends with
+	env.Setenv("GORACE", "atexit_sleep_ms=0")                 // else each command takes a second more under the race detector
 	return nil
 }
 
-// exitsCommand runs a program and expects an exit code: exits CODE PROGRAM ARG...
+// exitsCommand runs a program and expects an exit code, which the help of a command of sox-host has to name:
+// exits CODE PROGRAM ARG...
 func exitsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE PROGRAM ARG...")
@@ -98,6 +108,12 @@ func exitsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+	if args[1] != "sox-host" || len(args) < 3 {
+		return
+	}
+	if cmd := find(commands(), args[2]); cmd != nil && !slices.Contains(cmd.exits, host.Exit(got)) {
+		ts.Fatalf("the help of %s does not name exit code %d", cmd.name, got)
 	}
 }
 
@@ -169,10 +185,12 @@ func serveScript(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() {
 		stdin.Close()
 		_, _ = io.Copy(io.Discard, stdout)
-		if err := cmd.Wait(); err != nil {
-			ts.Logf("serve: %v\n%s", err, logs.String())
-		}
+		err := cmd.Wait()
 		killer.Stop()
+		if err != nil {
+			ts.Logf("serve: %v\n%s", err, logs.String())
+			ts.Value(testKey{}).(testscript.T).FailNow() // Fatalf is for the script's own commands only
+		}
 	})
 	_, err = io.WriteString(stdin, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"script","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
@@ -294,7 +312,7 @@ func fakeServer() {
 		folder, err := os.Getwd()
 		s := start{Args: args, Folder: folder}
 		for _, entry := range os.Environ() {
-			if strings.HasPrefix(entry, "FAKE_") {
+			if strings.HasPrefix(entry, "FAKE_") || strings.HasPrefix(entry, "SOX_REMOTE_") || strings.HasPrefix(entry, "MCP_") || strings.HasPrefix(entry, "HTTPS_PROXY=") {
 				s.Env = append(s.Env, entry)
 			}
 		}

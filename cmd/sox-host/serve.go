@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,9 +20,14 @@ import (
 	"github.com/sox-host/sox-host/host"
 )
 
-// minProcs is the least GOMAXPROCS of a host: with fewer, a goroutine that comes back from a blocking read waits
-// for a free processor, which costs a sixth of a round trip on one or two cores.
-const minProcs = 4
+const (
+	// minProcs is the least GOMAXPROCS of a host: with fewer, a goroutine that comes back from a blocking read waits
+	// for a free processor, which costs a sixth of a round trip on one or two cores.
+	minProcs = 4
+	// procsDelay is when that is set, 10 ms after the start: it stops the world, and the first answers come from the
+	// cache without it.
+	procsDelay = 10 * time.Millisecond
+)
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
@@ -32,6 +38,7 @@ type serveFlags struct {
 	maxLine     byteSize
 	maxOutput   byteSize
 	projectPath string
+	attach      []string
 	noGuard     bool
 }
 
@@ -44,15 +51,22 @@ func serveCommand() *command {
 		help: `This is the one server to list in an MCP client. It speaks JSON-RPC, one object per
 line, and ends when stdin ends. Plugins of the folder are offered together, their
 tools named PLUGIN__TOOL; with --plugin one plugin is offered under its own names.
-Logs go to stderr.
+Logs go to stderr. Started by hand it prints nothing: it waits for a client's first line.
+With --attach a plugin is used that was started by hand, perhaps in a debugger, with
+SOX_PLUGIN_SOCKET=SOCKET.
 
 Examples:
   sox-host serve
   sox-host serve --plugin notes --client-project-path "$PWD"
   sox-host serve --max-line-bytes 64KiB --log-level debug
+  sox-host serve --attach notes=/home/me/run/notes.sock
   claude mcp add sox -- sox-host serve
 `,
-		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitRefused},
+		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
+		means: map[host.Exit]string{
+			host.ExitDone: "the client has ended, or a signal came", host.ExitFailed: "it could not start, or lost its client",
+			host.ExitNotFound: "no such folder, or no file of a plugin that is required",
+		},
 		flags: f.declare,
 		run:   f.run,
 	}
@@ -62,12 +76,13 @@ func (f *serveFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.cfg.Plugin, "plugin", "", "serve only the plugin of this `name`, under its own names")
 	fs.StringVar(&f.projectPath, "client-project-path", "", "project `folder` that every tool call carries in its _meta")
 	fs.BoolVar(&f.cfg.ReadOnly, "read-only", false, "refuse everything that is not known to be a read")
-	fs.StringVar(&f.watch, "watch", "new", "what to do about new files: `new` (start new plugins), all (also upgrade) or off")
+	fs.StringArrayVar(&f.attach, "attach", nil, "connect to a plugin that somebody else runs, by `NAME=SOCKET`, and never start or end it; may be repeated")
+	fs.StringVar(&f.watch, "watch", "new", "`what` to do about new files: new (start new plugins), all (also upgrade) or off")
 	fs.DurationVar(&f.listWait, "list-wait", host.DefaultListWait, "how long the first list waits for plugins that start")
-	fs.DurationVar(&f.cfg.DrainTimeout, "drain-timeout", 0, "how long an old version may finish its calls (default: the plugin's setting, else 30s)")
-	fs.Var(&f.maxLine, "max-line-bytes", "longest line from the client (default 16MiB)")
-	fs.Var(&f.maxOutput, "max-output-bytes", "longest line to the client (default 9MiB)")
-	fs.IntVar(&f.cfg.MaxNameLength, "max-name-length", host.DefaultMaxNameLength, "`length` of the longest tool name; longer ones are cut and get a hash")
+	fs.DurationVar(&f.cfg.DrainTimeout, "drain-timeout", 0, drainUsage)
+	fs.Var(&f.maxLine, "max-line-bytes", "longest line from the client (default: 16MiB)")
+	fs.Var(&f.maxOutput, "max-output-bytes", "longest line to the client (default: 9MiB)")
+	fs.IntVar(&f.cfg.MaxNameLength, "max-name-length", host.DefaultMaxNameLength, "longest tool name, in `characters`; longer ones are cut and get a hash")
 	fs.BoolVar(&f.noGuard, "no-guard", false, "start plugins without a guard process each: what they start may outlive a host that is killed")
 	fs.StringVar(&f.logLevel, "log-level", "info", "`level`: trace, debug, info, warn, error or off")
 	fs.Lookup("max-line-bytes").DefValue = ""
@@ -83,30 +98,35 @@ func (f *serveFlags) run(ctx context.Context, c *call) error {
 		return err
 	}
 	// A closed reader of stdout must be an error of a write and not the end of the process before plugins are stopped.
-	// Ignoring the signal would be inherited by plugins; catching it is not.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	// Ignoring the signal would be inherited by plugins; catching it is not. Beside the start, as untilSignal is.
+	go signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < minProcs {
-		runtime.GOMAXPROCS(minProcs)
+		defer time.AfterFunc(procsDelay, func() { runtime.GOMAXPROCS(minProcs) }).Stop()
 	}
 	os.Stdout = os.Stderr // whoever prints without thinking must not reach the client
+	cfg.Absent = absent(c, cfg)
 	h, err := host.New(cfg)
 	if err != nil {
 		return err
 	}
-	if cfg.Plugin != "" {
-		warnUnknown(c, cfg)
+	if cfg.Absent != "" {
+		cfg.Logger.Warn(cfg.Absent)
 	}
 	return h.Run(ctx)
 }
 
-// warnUnknown says that the one plugin to serve is not there. The host waits for its file all the same.
-func warnUnknown(c *call, cfg host.Config) {
+// absent says that the one plugin to serve is not there, "" if it is. The host waits for its file all the same; people see
+// only what their client shows them of its server, so it is told too.
+func absent(c *call, cfg host.Config) string {
+	if cfg.Plugin == "" || cfg.Attach[cfg.Plugin] != "" {
+		return ""
+	}
 	inventory, err := host.List(c.home, c.pluginsDir)
 	known := func(p host.PluginInfo) bool { return p.Plugin == cfg.Plugin }
 	if err != nil || slices.ContainsFunc(inventory.Plugins, known) {
-		return // what is wrong with the folder the host says itself
+		return "" // what is wrong with the folder the host says itself
 	}
-	cfg.Logger.Warn(fmt.Sprintf("no plugin %q in %s%s", cfg.Plugin, c.pluginsDir, c.suggestPlugin(cfg.Plugin)))
+	return fmt.Sprintf("no plugin %q in %s%s", cfg.Plugin, c.pluginsDir, c.suggestPlugin(cfg.Plugin))
 }
 
 // config builds the host's configuration from the flags.
@@ -134,6 +154,10 @@ func (f *serveFlags) config(c *call) (host.Config, error) {
 	default:
 		return cfg, usagef("--watch %q: want new, all or off", f.watch)
 	}
+	var err error
+	if cfg.Attach, err = parseAttach(f.attach); err != nil {
+		return cfg, err
+	}
 	if f.projectPath != "" {
 		path, err := filepath.Abs(f.projectPath)
 		if err != nil {
@@ -141,9 +165,24 @@ func (f *serveFlags) config(c *call) (host.Config, error) {
 		}
 		cfg.ClientProjectPath = path
 	}
-	var err error
 	cfg.Logger, err = newLogger(c.stderr, f.logLevel, c.json)
 	return cfg, err
+}
+
+// parseAttach reads NAME=SOCKET. Whether names and paths can be used is for the host to say.
+func parseAttach(pairs []string) (map[string]string, error) {
+	attach := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		name, path, ok := strings.Cut(pair, "=")
+		switch {
+		case !ok || name == "" || path == "":
+			return nil, usagef("--attach %q: want NAME=SOCKET, the plugin's name and the path it listens on", pair)
+		case attach[name] != "":
+			return nil, usagef("--attach: plugin %q is named twice", name)
+		}
+		attach[name] = path
+	}
+	return attach, nil
 }
 
 // newLogger writes to stderr, as text or as one JSON object per line.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +29,8 @@ Examples:
   sox-host status notes
   sox-host status --json | jq '.hosts[].status.plugins[] | {plugin, state, version}'
 `,
-		exits: []host.Exit{host.ExitDone, host.ExitUsage, host.ExitNotFound, host.ExitRefused, host.ExitNoHost, host.ExitPartial},
+		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused, host.ExitNoHost, host.ExitPartial},
+		means: map[host.Exit]string{host.ExitNotFound: "no running host has the plugin", host.ExitPartial: "a host did not answer"},
 		run:   runStatus,
 	}
 }
@@ -60,8 +62,9 @@ func runStatus(ctx context.Context, c *call) error {
 		return &exitError{host.ExitNoHost, errNoHost}
 	}
 	if len(c.args) == 1 {
-		if err := result.only(c.args[0]); err != nil {
-			return err
+		known := result.plugins()
+		if !result.only(c.args[0]) {
+			return &exitError{host.ExitNotFound, fmt.Errorf("no running host has a plugin %q%s", c.args[0], c.suggestRunning(c.args[0], known))}
 		}
 	}
 	if c.json {
@@ -107,9 +110,21 @@ func askHosts(ctx context.Context, c *call) (statusResult, error) {
 	return result, context.Cause(ctx)
 }
 
-// only reduces the result to one plugin.
-func (r *statusResult) only(name string) error {
-	found := false
+// plugins are the names of all plugins that the hosts have.
+func (r *statusResult) plugins() []string {
+	set := make(map[string]bool)
+	for _, h := range r.Hosts {
+		if h.Status != nil {
+			for _, p := range h.Status.Plugins {
+				set[p.Plugin] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
+}
+
+// only reduces the result to one plugin. It reports false if no host has it.
+func (r *statusResult) only(name string) (found bool) {
 	for _, h := range r.Hosts {
 		if h.Status == nil {
 			continue
@@ -117,10 +132,7 @@ func (r *statusResult) only(name string) error {
 		h.Status.Plugins = slices.DeleteFunc(h.Status.Plugins, func(p host.PluginStatus) bool { return p.Plugin != name })
 		found = found || len(h.Status.Plugins) > 0
 	}
-	if !found {
-		return &exitError{host.ExitNotFound, fmt.Errorf("no running host has a plugin %q", name)}
-	}
-	return nil
+	return found
 }
 
 func printHost(c *call, h hostStatus) {
@@ -176,6 +188,16 @@ func number(n uint64) string {
 // notes is what a person wants to know besides the numbers.
 func notes(p host.PluginStatus) []string {
 	var notes []string
+	switch p.Lifetime {
+	case "shared":
+		note := "shared"
+		if p.Joined != "" {
+			note += " (" + p.Joined + ")"
+		}
+		notes = append(notes, note)
+	case "attached":
+		notes = append(notes, "attached to "+oneLine(p.Socket))
+	}
 	if p.Operation != "" {
 		notes = append(notes, "upgrading: "+p.Operation)
 	}
@@ -184,6 +206,9 @@ func notes(p host.PluginStatus) []string {
 	}
 	if p.Breaker != "" && p.Breaker != "closed" {
 		notes = append(notes, "breaker "+p.Breaker)
+	}
+	if p.Refused { // the process runs, and nobody can use it
+		notes = append(notes, "opens no session")
 	}
 	if p.Pinned != "" {
 		notes = append(notes, "pinned to "+p.Pinned)

@@ -19,7 +19,7 @@ type askFlags struct {
 
 func (f *askFlags) declare(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.private, "private", false, "ask a process of its own, even if a host is running")
-	fs.DurationVar(&f.timeout, "timeout", host.DefaultAskTimeout, "limit for the answer")
+	fs.DurationVar(&f.timeout, "timeout", host.DefaultAskTimeout, "how long to wait for the answer")
 }
 
 // options begins a question.
@@ -39,13 +39,15 @@ func toolsCommand() *command {
 		maxArgs: 1,
 		short:   "List the tools that a client sees",
 		help: `Asks the running host. Without one the lists come from the cache of the last start, and
-a plugin that has none there is started for a moment.
+a plugin that has none there is started for a moment. Beside the name that clients see
+stands read for a tool that only reads, and idempotent for one that may be called twice.
 
 Examples:
   sox-host tools
   sox-host tools notes --json | jq '.tools[].inputSchema'
 `,
-		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused, host.ExitDeadline},
+		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused, host.ExitDeadline, host.ExitBusy},
+		means: map[host.Exit]string{host.ExitFailed: "no tools, since plugins could not be started", host.ExitBusy: "the host answers too many such questions"},
 		flags: f.declare,
 		run: func(ctx context.Context, c *call) error {
 			o, err := f.options(c)
@@ -103,6 +105,9 @@ func runTools(ctx context.Context, c *call, o host.AskOptions) error {
 		t.row(tool.Name, note, first)
 	}
 	t.print()
+	if len(result.Tools) > 0 && len(result.Problems) > 0 {
+		c.printf("\nThere may be more, since:\n")
+	}
 	for _, problem := range result.Problems {
 		c.printf("%s\n", oneLine(problem))
 	}

@@ -9,6 +9,12 @@ import (
 	"github.com/sox-host/sox-host/host"
 )
 
+// What flags of several commands say.
+const (
+	drainUsage      = "how long an old version may go on with the calls it has (default: the plugin's setting, else 30s)"
+	prereleaseUsage = "consider prereleases too, such as 1.3.0-rc.1"
+)
+
 // rollFlags are what upgrade, rollback and restart have in common.
 type rollFlags struct {
 	all, exitCode         bool
@@ -18,8 +24,8 @@ type rollFlags struct {
 }
 
 func (f *rollFlags) declare(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.all, "all", false, "every plugin; they are independent of each other")
-	fs.DurationVar(&f.drainTimeout, "drain-timeout", 0, "how long calls in flight may go on in the old version (default: the plugin's setting, else 30s)")
+	fs.BoolVar(&f.all, "all", false, "all plugins, each independent of the others")
+	fs.DurationVar(&f.drainTimeout, "drain-timeout", 0, drainUsage)
 	fs.DurationVar(&f.settle, "settle", host.DefaultSettle, "how long the new version is watched before success is reported, with the old one kept warm; 0 reports at once")
 	fs.DurationVar(&f.timeout, "timeout", 0, "limit for everything up to the commit (default: the plugin's start timeout and 30s)")
 }
@@ -28,8 +34,14 @@ func (f *rollFlags) declareDryRun(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.req.DryRun, "dry-run", false, "try everything up to the commit, and change nothing")
 }
 
-// exits are the codes a roll can end with.
-var rollExits = []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitVerify, host.ExitRefused, host.ExitDeadline, host.ExitPartial, host.ExitBusy}
+// rollExits are the codes that a roll can end with.
+var rollExits = []host.Exit{
+	host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitVerify, host.ExitRefused,
+	host.ExitDeadline, host.ExitPartial, host.ExitBusy,
+}
+
+// stillServes is what ExitFailed means where something may serve.
+const stillServes = "it failed; what served before still serves"
 
 func upgradeCommand() *command {
 	var f rollFlags
@@ -55,12 +67,13 @@ Examples:
   sox-host upgrade --all --dry-run --exit-code
 `,
 		exits: append(append([]host.Exit(nil), rollExits...), host.ExitPending),
+		means: map[host.Exit]string{host.ExitFailed: stillServes, host.ExitPending: "there is something to upgrade, with --dry-run --exit-code"},
 		flags: func(fs *pflag.FlagSet) {
 			f.declare(fs)
 			f.declareDryRun(fs)
-			fs.StringVar(&f.req.To, "to", "", "exactly this `version`")
-			fs.StringVar(&f.req.Constraint, "constraint", "", "the highest version that meets this `constraint`, such as '~> 1.2'")
-			fs.BoolVar(&f.req.Prerelease, "pre", false, "let the highest version be a prerelease")
+			fs.StringVar(&f.req.To, "to", "", "go to exactly this `version`")
+			fs.StringVar(&f.req.Constraint, "constraint", "", "go to the highest version that meets this `constraint`, such as '~> 1.2'")
+			fs.BoolVar(&f.req.Prerelease, "pre", false, prereleaseUsage)
 			fs.BoolVar(&f.req.AllowDowngrade, "allow-downgrade", false, "accept a lower version than the active one")
 			fs.BoolVar(&f.req.AllowBreaking, "allow-breaking", false, "accept that tools vanish or ask for more than before")
 			fs.BoolVar(&f.exitCode, "exit-code", false, "with --dry-run: exit 10 when there is something to upgrade")
@@ -71,6 +84,8 @@ Examples:
 				return usagef("--to names one version and --all many plugins: upgrade them one by one")
 			case f.req.To != "" && f.req.Constraint != "":
 				return usagef("--to and --constraint exclude each other")
+			case len(c.args) == 2 && isVersion(c.args[1]):
+				return usagef("takes names of plugins, and %s is a version: sox-host upgrade %s --to %s", c.args[1], shellQuote(c.args[0]), c.args[1])
 			case f.exitCode && !f.req.DryRun:
 				return usagef("--exit-code asks whether there is something to upgrade: it needs --dry-run")
 			}
@@ -94,6 +109,7 @@ Examples:
   sox-host rollback notes --dry-run
 `,
 		exits: rollExits,
+		means: map[host.Exit]string{host.ExitFailed: stillServes},
 		flags: func(fs *pflag.FlagSet) {
 			f.declare(fs)
 			f.declareDryRun(fs)
@@ -118,6 +134,7 @@ Examples:
   sox-host restart --all --drain-timeout 5s
 `,
 		exits: append(append([]host.Exit(nil), rollExits...), host.ExitNoHost),
+		means: map[host.Exit]string{host.ExitFailed: stillServes},
 		flags: f.declare,
 		run:   func(ctx context.Context, c *call) error { return f.roll(ctx, c) },
 	}
@@ -150,6 +167,7 @@ func (f *rollFlags) roll(ctx context.Context, c *call) error {
 	})
 	shown.clear()
 	c.suggestPlugins(&report)
+	c.suggestPrereleases("upgrade", &report, f.req)
 	if err != nil {
 		return err
 	}
@@ -163,6 +181,7 @@ func (f *rollFlags) roll(ctx context.Context, c *call) error {
 		return exitWith(report.Exit)
 	}
 	printRoll(c, report, f.req)
+	printStays(c, report, f.req)
 	return exitWith(report.Exit)
 }
 

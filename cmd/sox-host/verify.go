@@ -14,14 +14,15 @@ func verifyCommand() *command {
 		maxArgs: -1,
 		short:   "Read every build again and compare its digest",
 		help: `Hashes the files of the plugins folder and compares them with their *.sha256 files,
-and hashes the staged builds that are active, previous or pinned. Nothing is
-changed. Files that cannot run anyway are left to sox-host list.
+and hashes the staged builds that are active, previous or pinned. For a server behind
+a url it says whether sox-remote is there. Nothing is changed. Files that cannot run
+anyway are left to sox-host list.
 
 Examples:
   sox-host verify
   sox-host verify notes --json
 `,
-		exits: []host.Exit{host.ExitDone, host.ExitUsage, host.ExitNotFound, host.ExitVerify, host.ExitRefused},
+		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitVerify, host.ExitRefused},
 		run:   runVerify,
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 // hookSource is the debug hook of the benchmark's own build of sox-host.
@@ -22,12 +21,14 @@ const module = "github.com/sox-host/sox-host"
 
 // programs are the paths of what is measured.
 type programs struct {
-	dir                                        string // holds everything; removed at the end
-	self, host, hooked, peer, echo, adapt, nai string
-	against                                    string // another sox-host, or ""
+	root                            string // of the module
+	dir                             string // holds everything; removed at the end
+	host, hooked                    string // sox-host, and a build of it with the debug hook
+	peer, echo, adapted, naive, web string
+	against                         string // another sox-host, or ""
 }
 
-// build compiles everything into a new folder.
+// build compiles what every measurement needs into a new folder.
 func build() (*programs, error) {
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
@@ -37,73 +38,58 @@ func build() (*programs, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &programs{dir: dir}
-	if p.self, err = os.Executable(); err != nil {
-		return p, err
-	}
-	overlay, err := p.overlay(strings.TrimSpace(string(root)))
+	p := &programs{root: strings.TrimSpace(string(root)), dir: dir}
+	overlay, err := p.overlay()
 	if err != nil {
 		return p, err
 	}
 	for _, b := range []struct {
-		path  *string
-		name  string
-		pkg   string
-		flags []string
+		path      *string
+		name, pkg string
+		flags     []string
 	}{
 		{&p.host, "sox-host", "cmd/sox-host", nil},
 		{&p.hooked, "sox-host-hooked", "cmd/sox-host", []string{"-overlay", overlay}},
 		{&p.peer, "peer", "integration/bench/peer", nil},
 		{&p.echo, "echo", "integration/bench/echo", nil},
-		{&p.adapt, "adapted", "integration/bench/adapted", nil},
-		{&p.nai, "naive", "integration/bench/naive", nil},
+		{&p.adapted, "adapted", "integration/bench/adapted", nil},
+		{&p.naive, "naive", "integration/bench/naive", nil},
+		{&p.web, "web", "integration/bench/web", nil},
 	} {
-		*b.path = filepath.Join(dir, b.name)
-		cmd := exec.Command("go", append(append([]string{"build", "-o", *b.path}, b.flags...), module+"/"+b.pkg)...)
-		cmd.Dir = strings.TrimSpace(string(root))
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return p, fmt.Errorf("build %s: %w\n%s", b.pkg, err, out)
+		if *b.path, err = p.compile(b.name, b.pkg, "", b.flags...); err != nil {
+			return p, err
 		}
 	}
 	return p, nil
 }
 
+// compile builds one program as the Makefile builds a release: like is compared with like only if nothing is linked
+// with the C library. An empty version leaves the program's own.
+func (p *programs) compile(name, pkg, version string, flags ...string) (path string, err error) {
+	path = filepath.Join(p.dir, name)
+	link := "-s -w"
+	if version != "" {
+		link += " -X main.version=" + version
+	}
+	args := append([]string{"build", "-trimpath", "-ldflags", link, "-o", path}, flags...)
+	cmd := exec.Command("go", append(args, module+"/"+pkg)...)
+	cmd.Dir = p.root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return path, nil
+}
+
 // overlay adds the hook to cmd/sox-host without a file there.
-func (p *programs) overlay(root string) (string, error) {
+func (p *programs) overlay() (string, error) {
 	hook, list := filepath.Join(p.dir, "hook.go"), filepath.Join(p.dir, "overlay.json")
 	if err := os.WriteFile(hook, hookSource, 0o600); err != nil {
 		return "", err
 	}
-	text, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "cmd", "sox-host", "benchhook.go"): hook}})
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(p.root, "cmd", "sox-host", "benchhook.go"): hook}})
 	if err != nil {
 		return "", err
 	}
 	return list, os.WriteFile(list, text, 0o600)
-}
-
-// home makes a home with plugins: a map from the plugin's name to its program.
-func (p *programs) home(plugins map[string]string) (dir string, err error) {
-	if dir, err = os.MkdirTemp(p.dir, "h"); err != nil {
-		return "", err
-	}
-	folder := filepath.Join(dir, "plugins")
-	if err := os.Mkdir(folder, 0o700); err != nil {
-		return "", err
-	}
-	for name, program := range plugins {
-		b, err := os.ReadFile(program)
-		if err != nil {
-			return "", err
-		}
-		file := filepath.Join(folder, name+"_v1.0.0")
-		if err := os.WriteFile(file, b, 0o755); err != nil {
-			return "", err
-		}
-		// A file that has just been written might still be being copied: sox-host would wait for it to settle.
-		old := time.Now().Add(-time.Hour)
-		if err := os.Chtimes(file, old, old); err != nil {
-			return "", err
-		}
-	}
-	return dir, nil
 }

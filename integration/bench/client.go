@@ -151,7 +151,7 @@ func (c *client) line(wait bool) ([]byte, error) {
 		if i := bytes.IndexByte(c.buf[c.start+searched:c.end], '\n'); i >= 0 {
 			line := c.buf[c.start : c.start+searched+i]
 			c.start += searched + i + 1
-			if bytes.Contains(line[:min(len(line), 40)], []byte(`"method"`)) { // a notification
+			if !isAnswer(line) { // a notification
 				searched = 0
 				continue
 			}
@@ -185,19 +185,46 @@ func (c *client) line(wait bool) ([]byte, error) {
 	}
 }
 
-// answered reads the id of an answer, and makes an error of a failed one.
-func answered(line []byte) (uint64, error) {
-	head := line[:min(len(line), 120)]
-	i := bytes.Index(head, []byte(`"id":`))
-	if i < 0 || !bytes.Contains(head, []byte(`"result"`)) {
-		return 0, fmt.Errorf("not an answer: %.300s", line)
+// edge is how much of an envelope's beginning, and of its end, is looked at for its id.
+const edge = 120
+
+// isAnswer tells an answer from what a server says unasked.
+func isAnswer(envelope []byte) bool {
+	return !bytes.Contains(envelope[:min(len(envelope), 40)], []byte(`"method"`))
+}
+
+// answerID reads the id of an answer; ok is false when there is none where programs write it: most first, those on the
+// TypeScript SDK last.
+func answerID(envelope []byte) (id uint64, ok bool) {
+	key := []byte(`"id":`)
+	where := envelope[:min(len(envelope), edge)]
+	at := bytes.Index(where, key)
+	if at < 0 {
+		where = envelope[max(len(envelope)-edge, 0):]
+		at = bytes.LastIndex(where, key)
 	}
-	var id uint64
-	for _, ch := range head[i+len(`"id":`):] {
+	if at < 0 {
+		return 0, false
+	}
+	for _, ch := range where[at+len(key):] {
 		if ch < '0' || ch > '9' {
 			break
 		}
 		id = id*10 + uint64(ch-'0')
+	}
+	return id, true
+}
+
+// hasResult tells an answer that succeeded from an error.
+func hasResult(envelope []byte) bool {
+	return bytes.Contains(envelope[:min(len(envelope), edge)], []byte(`"result"`))
+}
+
+// answered reads the id of an answer, and makes an error of a failed one.
+func answered(envelope []byte) (uint64, error) {
+	id, ok := answerID(envelope)
+	if !ok || !hasResult(envelope) {
+		return 0, fmt.Errorf("not an answer: %.300s", envelope)
 	}
 	return id, nil
 }

@@ -3,12 +3,14 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,25 +19,58 @@ import (
 
 // idle is what a program costs that nobody asks for anything.
 type idle struct {
-	Name    string `json:"name"`
-	PSS     int64  `json:"pss_kib"`
-	Wakeups int64  `json:"wakeups"` // threads that went to sleep by themselves within the watched time
+	Name    string  `json:"name"`
+	PSS     int64   `json:"pss_kib"`
+	Wakeups int64   `json:"wakeups"` // threads that went to sleep by themselves within the watched time
+	Seconds float64 `json:"seconds"` // watched
+}
+
+// watched is a program under its name in the table.
+type watched struct {
+	name string
+	*process
+}
+
+// measureIdleHosts watches a host of which little has been asked yet, the one that has had the loads, and what else
+// the field of targets runs.
+func measureIdleHosts(p *programs, f *fieldOfTargets, settle, d time.Duration, out io.Writer) ([]idle, error) {
+	fresh := &fieldOfTargets{}
+	defer fresh.stop()
+	if err := fresh.startHost(p, p.host, nil, ""); err != nil {
+		return nil, err
+	}
+	all := []watched{
+		{"sox-host with four plugins, after its first answers", fresh.host},
+		{"sox-host with four plugins, after the loads above", f.host},
+	}
+	for _, t := range f.all {
+		switch t.name {
+		case "naive":
+			all = append(all, watched{"naive proxy, after the loads above", t.relay})
+		case "http":
+			all = append(all, watched{"localhost HTTP daemon in Go, after the loads above", t.others[0]})
+		case "stdio":
+			all = append(all, watched{"bare Go stdio program, after the loads above", t.others[0]})
+		}
+	}
+	return measureIdle(all, settle, d, out), nil
 }
 
 // measureIdle watches programs for d, after a collection of what the load left has had its time.
-func measureIdle(procs map[string]*process, settle, d time.Duration, out io.Writer) []idle {
+func measureIdle(all []watched, settle, d time.Duration, out io.Writer) []idle {
 	fmt.Fprintf(out, "\ridle for %v ", settle+d)
 	time.Sleep(settle)
-	before := make(map[string]int64)
-	for name, p := range procs {
-		before[name] = p.wakeups()
+	before := make([]int64, len(all))
+	for i, w := range all {
+		before[i] = w.wakeups()
 	}
 	time.Sleep(d)
 	var results []idle
-	for name, p := range procs {
-		results = append(results, idle{name, p.pss(), p.wakeups() - before[name]})
+	for i, w := range all {
+		results = append(results, idle{w.name, w.pss(), w.wakeups() - before[i], d.Seconds()})
 	}
 	fmt.Fprintln(out)
+	slices.SortStableFunc(results, func(a, b idle) int { return cmp.Compare(a.PSS, b.PSS) })
 	return results
 }
 

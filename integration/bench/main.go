@@ -4,64 +4,99 @@
 // bytes between blocking descriptors and parses nothing. Everything is relative and interleaved in one run, since
 // machines differ and are busy with other things: read ratios, not microseconds.
 //
-//	go run ./integration/bench                       everything, some minutes
-//	go run ./integration/bench -quick                what CI runs, under a minute
-//	go run ./integration/bench -cells 'sox-bare.*/100B/' -rounds 15
-//	go run ./integration/bench -out new.json -baseline old.json
-//
 // Client, relay and backend share one core by default (-pin): with several, the kernel's choice of cores is part of
-// what is measured, and a noisy one.
+// what is measured, and a noisy one. Usage is in -h.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
+	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// roleFlag starts this program as one of its own targets.
-const roleFlag = "-role"
+const usage = `Measures sox-host on Linux. Prints tables in Markdown; lines for the README come last.
+
+  make bench                       calls, starts, idle memory, allocations; some minutes
+  make bench FLAGS=-quick          fewer loads and rounds: under a minute; what it shows is that everything works
+  make bench-baseline              the same, and keeps it as integration/bench/out/baseline.json
+  make bench                       from then on compares with that baseline, and fails if something is slower
+  make bench-peers                 tools/call through proxies of other makers, in the same rounds
+  make bench-growth                cost by the number of plugins, of tools and of hosts, with plots
+  make bench-events                latency during an upgrade, and beside a plugin that misbehaves
+
+  go run ./integration/bench -cells 'sox-bare.*/100B/' -rounds 15 -cells-only
+  go run ./integration/bench -out new.json -baseline old.json
+  go run ./integration/bench -against /path/to/another/sox-host
+  go run ./integration/bench -cells 'sox-bare-tool/60KiB/16' -profile /tmp/host
+
+-baseline compares with a run of another time, by benchstat, which the go command fetches once: ratios only, and
+beyond the noise of the rounds. -against compares two builds in the same rounds, which shows smaller differences.
+Everything runs on one core unless -pin says otherwise; -events uses all of them.
+
+Exit codes: 0 done, 1 slower than the baseline, 2 the measurement failed.
+
+Flags:
+`
 
 // options are the flags.
 type options struct {
-	quick                bool
-	cells                string
-	rounds, queries, pin int
-	budget               time.Duration
-	out, baseline        string
-	against              string
-	profile              string
-	only                 bool
+	quick                 bool
+	peers, growth, events bool
+	cells                 string
+	rounds, queries, pin  int
+	budget                time.Duration
+	rate                  int
+	out, baseline, plots  string
+	against               string
+	profile               string
+	only                  bool
+	peerPrograms          map[string]string
+}
+
+func parseFlags() options {
+	o := options{peerPrograms: make(map[string]string)}
+	flag.BoolVar(&o.quick, "quick", false, "fewer loads and rounds, hardly any idle time")
+	flag.BoolVar(&o.peers, "peers", false, "measure proxies of other makers instead, which are installed as npm packages and Go modules")
+	flag.BoolVar(&o.growth, "growth", false, "measure how cost grows instead")
+	flag.BoolVar(&o.events, "events", false, "measure latency during upgrades and faults instead")
+	flag.StringVar(&o.cells, "cells", "", "`regexp` of the cells to measure, as TARGET/PAYLOAD/INFLIGHT; of the tables of -growth (plugins, tools, all, hosts) and of the events")
+	flag.IntVar(&o.rounds, "rounds", 0, "rounds, and starts of each program (default 11, quick 3)")
+	flag.IntVar(&o.queries, "queries", -1, "round trips of stdio against HTTP (default 10000, quick 1000, 0 = none)")
+	flag.DurationVar(&o.budget, "budget", 40*time.Millisecond, "time of one cell in one round")
+	flag.IntVar(&o.rate, "rate", 500, "calls a second of -events")
+	flag.IntVar(&o.pin, "pin", 0, "`core` that everything runs on; -1 = any, which is the default of -events")
+	flag.StringVar(&o.out, "out", "", "write the report as JSON to this `file`")
+	flag.StringVar(&o.baseline, "baseline", "", "compare with the report in this `file`; exit 1 if something is slower")
+	flag.StringVar(&o.plots, "plots", "", "write the plots of -growth into this `folder`, as SVG")
+	flag.StringVar(&o.against, "against", "", "measure another sox-host in the same run, whose `path` this is: its cells end in ~")
+	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of the host, and its memory, to `file`.cpu and .allocs: of the cells alone, or of lists and of calls at each largest size of -growth")
+	flag.BoolVar(&o.only, "cells-only", false, "measure no start-up, memory or allocations")
+	flag.Func("peer", "`NAME=PATH`: take a peer's program from there instead of installing it; may be repeated", func(s string) error {
+		name, path, ok := strings.Cut(s, "=")
+		if !ok {
+			return errors.New("want NAME=PATH")
+		}
+		o.peerPrograms[name] = path
+		return nil
+	})
+	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage); flag.PrintDefaults() }
+	flag.Parse()
+	pinned := false
+	flag.Visit(func(f *flag.Flag) { pinned = pinned || f.Name == "pin" })
+	if o.events && !pinned {
+		o.pin = -1
+	}
+	return o
 }
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == roleFlag && os.Args[2] == "http" {
-		fmt.Fprintln(os.Stderr, "bench:", serveHTTP())
-		os.Exit(1)
-	}
-	var o options
-	flag.BoolVar(&o.quick, "quick", false, "fewer loads and rounds, no idle time: under a minute")
-	flag.StringVar(&o.cells, "cells", "", "`regexp` of the cells to measure, as TARGET/PAYLOAD/INFLIGHT; the limit is always measured")
-	flag.IntVar(&o.rounds, "rounds", 0, "rounds (default 11, quick 3)")
-	flag.IntVar(&o.queries, "queries", -1, "round trips of stdio against HTTP (default 10000, quick 1000, 0 = none)")
-	flag.DurationVar(&o.budget, "budget", 40*time.Millisecond, "time of one cell in one round")
-	flag.IntVar(&o.pin, "pin", 0, "`core` that everything runs on; -1 = any")
-	flag.StringVar(&o.out, "out", "", "write the report as JSON to this `file`")
-	flag.StringVar(&o.baseline, "baseline", "", "compare with the report in this `file`; exit 1 if a cell is slower")
-	flag.StringVar(&o.against, "against", "", "measure another sox-host in the same run, whose `path` this is: its cells end in ~")
-	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of the host, and its allocations, to `file`.cpu and .allocs; cells only")
-	flag.BoolVar(&o.only, "cells-only", false, "measure no start-up, memory or allocations")
-	flag.Parse()
-	slower, err := run(o)
+	slower, err := run(parseFlags())
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -98,7 +133,16 @@ func run(o options) (slower int, err error) {
 		}
 	}
 	r := newReport(o.pin, pl.rounds)
-	if err := o.measure(p, pl, r); err != nil {
+	measurement := o.measureCalls
+	switch {
+	case o.peers:
+		measurement = o.measurePeers
+	case o.growth:
+		measurement = o.measureGrowth
+	case o.events:
+		measurement = o.measureEvents
+	}
+	if err := measurement(p, pl, r); err != nil {
 		return 0, err
 	}
 	r.markdown(os.Stdout)
@@ -108,9 +152,9 @@ func run(o options) (slower int, err error) {
 		}
 	}
 	if before != nil {
-		slower = r.compare(before, os.Stdout)
+		return r.compare(before, p.dir, os.Stdout)
 	}
-	return slower, nil
+	return 0, nil
 }
 
 // plan turns flags into loads.
@@ -121,8 +165,16 @@ func (o *options) plan(out io.Writer) (plan, error) {
 	}
 	pl := plan{rounds: 11, budget: o.budget, cells: cells, out: out}
 	payloads, inFlights := []int{100, 4 << 10, 60 << 10, 1 << 20}, []int{1, 16, 64}
+	switch {
+	case o.peers && o.quick:
+		payloads, inFlights = payloads[:1], inFlights[:2]
+	case o.peers:
+		payloads, inFlights = payloads[:3], inFlights[:2]
+	case o.quick:
+		payloads, inFlights = []int{100, 60 << 10}, inFlights[:2]
+	}
 	if o.quick {
-		pl.rounds, payloads, inFlights = 3, []int{100, 60 << 10}, []int{1, 16}
+		pl.rounds = 3
 	}
 	if o.rounds > 0 {
 		pl.rounds = o.rounds
@@ -141,143 +193,4 @@ func (o *options) plan(out io.Writer) (plan, error) {
 		}
 	}
 	return pl, nil
-}
-
-func (o *options) measure(p *programs, pl plan, r *report) error {
-	matches := func(name string) bool {
-		return slices.ContainsFunc(pl.loads, func(l load) bool { return pl.cells.MatchString(name + "/" + l.String()) })
-	}
-	host, h := p.host, &hook{path: filepath.Join(p.dir, "profile")}
-	var env []string
-	if o.profile != "" {
-		host, env = p.hooked, h.env()
-	}
-	f, err := startTargets(p, host, env, matches)
-	if err != nil {
-		return err
-	}
-	defer f.stop()
-	h.host = f.host
-	if o.profile != "" {
-		if _, err := h.signal(unix.SIGUSR2); err != nil {
-			return err
-		}
-	}
-	if r.Cells, err = measure(pl, f.all); err != nil {
-		return err
-	}
-	if o.profile != "" {
-		if _, err := h.signal(unix.SIGUSR2); err != nil {
-			return err
-		}
-		for _, kind := range []string{".cpu", ".allocs", ".stacks"} {
-			if err := copyFile(h.path+kind, o.profile+kind); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if o.only {
-		return nil
-	}
-	if r.Queries, err = measureQueries(f.all, o.queries); err != nil {
-		return err
-	}
-	fresh := &fieldOfTargets{}
-	defer fresh.stop()
-	if err := fresh.startHost(p, p.host, nil, ""); err != nil {
-		return err
-	}
-	watched := map[string]*process{
-		"sox-host with three plugins, after its first answers": fresh.host,
-		"sox-host with three plugins, after the loads above":   f.host,
-	}
-	for _, t := range f.all {
-		if t.name == "naive" {
-			watched["naive proxy, after the loads above"] = t.relay
-		}
-	}
-	settle, idleTime, starts, requests := 2*time.Second, 5*time.Second, 9, 5000
-	if o.quick {
-		settle, idleTime, starts, requests = 0, time.Second, 3, 1000
-	}
-	r.Idle = measureIdle(watched, settle, idleTime, pl.out)
-	slices.SortFunc(r.Idle, func(a, b idle) int { return int(a.PSS - b.PSS) })
-	if r.Startup, err = measureStartup(p, starts, pl.out); err != nil {
-		return err
-	}
-	if r.OneShot, err = measureOneShot(p, starts, pl.out); err != nil {
-		return err
-	}
-	r.Allocs, r.Goroutines, err = measureAllocs(p, requests, pl.out)
-	return err
-}
-
-// queries is the first seed's comparison: many round trips, one at a time.
-type queries struct {
-	Name  string  `json:"name"`
-	Count int     `json:"count"`
-	P50   float64 `json:"p50_us"`
-	P99   float64 `json:"p99_us"`
-	Total float64 `json:"total_ms"`
-}
-
-// measureQueries makes n round trips of 100 B on each target, a tenth at a time in turns.
-func measureQueries(targets []*target, n int) ([]queries, error) {
-	if n < 10 {
-		return nil, nil
-	}
-	recs := make(map[string]*record)
-	total := make(map[string]time.Duration)
-	for range 10 {
-		for _, t := range targets {
-			switch t.name {
-			case "stdio", "http", "sox-bare-plain", "sox-sdk-plain":
-			default:
-				continue
-			}
-			if recs[t.name] == nil {
-				recs[t.name] = new(record)
-			}
-			elapsed, err := t.exchange(t.message(100), n/10, 1, recs[t.name])
-			if err != nil {
-				return nil, err
-			}
-			total[t.name] += elapsed
-		}
-	}
-	var out []queries
-	for _, name := range slices.Sorted(maps.Keys(recs)) {
-		us := micros(recs[name].took)
-		out = append(out, queries{name, len(us), median(us), quantile(us, 0.99), total[name].Seconds() * 1e3})
-	}
-	return out, nil
-}
-
-// pin puts every thread of this process, and all its children to be, on one core.
-func pin(core int) error {
-	var set unix.CPUSet
-	set.Set(core)
-	tasks, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return err
-	}
-	for _, task := range tasks {
-		var tid int
-		if _, err := fmt.Sscan(task.Name(), &tid); err != nil {
-			return err
-		}
-		if err := unix.SchedSetaffinity(tid, &set); err != nil {
-			return fmt.Errorf("pin to core %d: %w", core, err)
-		}
-	}
-	return nil
-}
-
-func copyFile(from, to string) error {
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, b, 0o644)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,8 +43,9 @@ type cell struct {
 	BusyRate []float64 `json:"busy_ratios"`    // of Busy, to the limit of the same round
 	P50      float64   `json:"p50_us"`         // of all round trips of all rounds
 	P99      float64   `json:"p99_us"`
-	CPU      float64   `json:"relay_cpu_us"` // of the relay or host alone, per request
-	Calls    float64   `json:"relay_calls"`  // read and write system calls of the relay, per request
+	CPU      float64   `json:"relay_cpu_us"`     // of the relay or host alone, per request
+	Calls    float64   `json:"relay_calls"`      // read and write system calls of the relay, per request
+	Failed   string    `json:"failed,omitempty"` // why there are no numbers: a proxy of another maker could not do it
 
 	took         []time.Duration
 	requests     int64
@@ -82,31 +84,38 @@ func measure(pl plan, targets []*target) ([]*cell, error) {
 		all = append(all, byLoad[l]...)
 	}
 	for _, c := range all {
-		if err := c.calibrate(work[c], pl.budget); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.Name, err)
+		if err := c.failed(work[c], c.calibrate(work[c], pl.budget)); err != nil {
+			return nil, err
 		}
 	}
 	for round := range pl.rounds {
 		fmt.Fprintf(pl.out, "\rround %d of %d ", round+1, pl.rounds)
 		for _, l := range rand.Perm(len(pl.loads)) {
-			cells := byLoad[pl.loads[l]]
+			cells := slices.DeleteFunc(byLoad[pl.loads[l]], func(c *cell) bool { return c.Failed != "" })
+			byLoad[pl.loads[l]] = cells
 			var limit, busy float64
 			for _, i := range rand.Perm(len(cells)) {
-				if err := cells[i].round(work[cells[i]]); err != nil {
-					return nil, fmt.Errorf("%s: %w", cells[i].Name, err)
+				c := cells[i]
+				if err := c.failed(work[c], c.round(work[c])); err != nil {
+					return nil, err
 				}
-				if cells[i].Target == limitName {
-					limit, busy = cells[i].PerReq[round], cells[i].Busy[round]
+				if c.Target == limitName {
+					limit, busy = c.PerReq[round], c.Busy[round]
 				}
 			}
 			for _, c := range cells {
-				c.Ratios = append(c.Ratios, c.PerReq[round]/limit)
-				c.BusyRate = append(c.BusyRate, c.Busy[round]/busy)
+				if c.Failed == "" {
+					c.Ratios = append(c.Ratios, c.PerReq[round]/limit)
+					c.BusyRate = append(c.BusyRate, c.Busy[round]/busy)
+				}
 			}
 		}
 	}
 	fmt.Fprintln(pl.out)
 	for _, c := range all {
+		if c.Failed != "" {
+			continue
+		}
 		took := micros(c.took)
 		c.P50, c.P99 = median(took), quantile(took, 0.99)
 		c.CPU = float64(c.cpuNS) / float64(c.requests) / 1e3
@@ -135,6 +144,18 @@ func ownCPU() int64 {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // fails only for a wrong argument
 	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+// failed keeps the failure of a guest in the cell, which is then measured no more; every other failure ends the run.
+func (c *cell) failed(t *target, err error) error {
+	if err == nil || !t.guest {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", c.Name, err)
+		}
+		return err
+	}
+	*c = cell{Name: c.Name, Target: c.Target, Payload: c.Payload, InFlight: c.InFlight, Failed: oneLine(fmt.Sprintf("%.120s", err))}
+	return nil
 }
 
 // calibrate warms the target up and finds how many requests fit the budget.

@@ -26,21 +26,34 @@ type process struct {
 
 // start runs a program. extra become its descriptors 3 and up, and are closed here.
 func start(env []string, extra []*os.File, path string, args ...string) (*process, error) {
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.ExtraFiles, cmd.Stderr = extra, os.Stderr
+	p, err := startCommand(cmd)
+	for _, f := range extra {
+		f.Close()
+	}
+	return p, err
+}
+
+// startCommand runs a command that has no stdin yet; its stdout becomes ours too, unless it is set.
+func startCommand(cmd *exec.Cmd) (*process, error) {
 	var toChild, fromChild [2]int
 	if err := errors.Join(unix.Pipe2(toChild[:], unix.O_CLOEXEC), unix.Pipe2(fromChild[:], unix.O_CLOEXEC)); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(path, args...)
 	stdin, stdout := os.NewFile(uintptr(toChild[0]), "stdin"), os.NewFile(uintptr(fromChild[1]), "stdout")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, os.Stderr
-	cmd.Env = append(os.Environ(), env...)
-	cmd.ExtraFiles = extra
+	cmd.Stdin = stdin
+	if cmd.Stdout == nil {
+		cmd.Stdout = stdout
+	}
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	err := cmd.Start()
-	for _, f := range append(extra, stdin, stdout) {
-		f.Close()
-	}
+	stdin.Close()
+	stdout.Close()
 	if err != nil {
+		unix.Close(toChild[1])
+		unix.Close(fromChild[0])
 		return nil, err
 	}
 	p := &process{cmd: cmd, in: toChild[1], out: fromChild[0], exited: make(chan struct{})}
@@ -75,11 +88,14 @@ func (p *process) stop() {
 	select {
 	case <-p.exited:
 	case <-timer.C:
-		_ = p.cmd.Process.Kill()
+		p.kill()
 		<-p.exited
 	}
 	unix.Close(p.out)
 }
+
+// kill ends the process at once. Its pipes stay until stop.
+func (p *process) kill() { _ = p.cmd.Process.Kill() }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
@@ -130,6 +146,12 @@ func (p *process) family() []*process {
 		}
 	}
 	return all
+}
+
+// program is the path of the program that runs in the process, "" when it has ended.
+func (p *process) program() string {
+	path, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.pid()))
+	return path
 }
 
 // wakeups is how often a thread has gone to sleep by itself.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,30 +15,32 @@ import (
 
 // startup is the time from exec to two moments of a program's life, over all rounds.
 type startup struct {
-	Name  string  `json:"name"`
-	First float64 `json:"first_ms"` // until initialize, the first line or the ready frame was answered
-	Done  float64 `json:"done_ms"`  // until the list, or the first call, was answered
-	Ratio float64 `json:"ratio"`    // of Done to the bare program's first answer in the same round
-	What  string  `json:"what"`
+	Name   string    `json:"name"`
+	First  float64   `json:"first_ms"` // until initialize, the first line or the ready frame was answered
+	Done   float64   `json:"done_ms"`  // until the list, or the first call, was answered
+	Ratio  float64   `json:"ratio"`    // of Done to the bare program's first answer in the same round
+	What   string    `json:"what"`
+	Ratios []float64 `json:"ratios"` // of each round
 
-	first, done, ratios []float64
+	first, done []float64
 }
 
 const manyPlugins = 20
 
 // measureStartup starts each program once a round. The first is the bare Go program that the others are divided by.
 func measureStartup(p *programs, rounds int, out io.Writer) ([]*startup, error) {
-	many := make(map[string]string)
+	many := make(map[string]plugin)
 	for i := range manyPlugins {
-		many[fmt.Sprintf("p%02d", i)] = p.peer
+		many[fmt.Sprintf("p%02d", i)] = plugin{program: p.peer}
 	}
+	one := map[string]plugin{"p00": {program: p.peer}}
 	warm := make(map[int]string)
-	for n, plugins := range map[int]map[string]string{1: {"p00": p.peer}, manyPlugins: many} {
+	for n, plugins := range map[int]map[string]plugin{1: one, manyPlugins: many} {
 		home, err := p.home(plugins)
 		if err != nil {
 			return nil, err
 		}
-		if _, _, err := hostStart(p, home); err != nil { // fills the cache
+		if err := fillCache(p, home); err != nil {
 			return nil, err
 		}
 		warm[n] = home
@@ -50,11 +52,11 @@ func measureStartup(p *programs, rounds int, out io.Writer) ([]*startup, error) 
 		{"bare Go stdio program", "first line", func() (time.Duration, time.Duration, error) { return bareStart(p) }},
 		{"sox-host, 1 plugin, cached", "initialize, tools/list", func() (time.Duration, time.Duration, error) { return hostStart(p, warm[1]) }},
 		{"sox-host, 20 plugins, cached", "initialize, tools/list", func() (time.Duration, time.Duration, error) { return hostStart(p, warm[manyPlugins]) }},
-		{"sox-host, 1 plugin, cold", "initialize, tools/list", func() (time.Duration, time.Duration, error) { return coldStart(p, map[string]string{"p00": p.peer}) }},
+		{"sox-host, 1 plugin, cold", "initialize, tools/list", func() (time.Duration, time.Duration, error) { return coldStart(p, one) }},
 		{"sox-host, 20 plugins, cold", "initialize, tools/list", func() (time.Duration, time.Duration, error) { return coldStart(p, many) }},
 		{"naive proxy", "initialize, tools/list", func() (time.Duration, time.Duration, error) { return naiveStart(p) }},
 		{"SDK plugin", "ready frame", func() (time.Duration, time.Duration, error) { return pluginStart(p.echo, "echo") }},
-		{"adapted Go SDK server", "ready frame", func() (time.Duration, time.Duration, error) { return pluginStart(p.adapt, "adapted") }},
+		{"adapted Go SDK server", "ready frame", func() (time.Duration, time.Duration, error) { return pluginStart(p.adapted, "adapted") }},
 	}
 	results := make([]*startup, len(kinds))
 	for i, k := range kinds {
@@ -73,14 +75,41 @@ func measureStartup(p *programs, rounds int, out io.Writer) ([]*startup, error) 
 				bare = ms
 			}
 			r := results[i]
-			r.first, r.done, r.ratios = append(r.first, first.Seconds()*1e3), append(r.done, ms), append(r.ratios, ms/bare)
+			r.first, r.done, r.Ratios = append(r.first, first.Seconds()*1e3), append(r.done, ms), append(r.Ratios, ms/bare)
 		}
 	}
 	fmt.Fprintln(out)
 	for _, r := range results {
-		r.First, r.Done, r.Ratio = median(r.first), median(r.done), median(r.ratios)
+		r.First, r.Done, r.Ratio = median(r.first), median(r.done), median(r.Ratios)
 	}
 	return results, nil
+}
+
+// fillCache runs a host as a user's first session does: until it has written what the next one begins with, which it
+// does some seconds after the first list.
+func fillCache(p *programs, home string) error {
+	const bound = 30 * time.Second
+	proc, err := start(nil, nil, p.host, "serve", "--home", home, "--log-level", "error")
+	if err != nil {
+		return err
+	}
+	defer proc.stop()
+	c := newClient(proc)
+	if _, err := c.call("initialize", initialize); err != nil {
+		return err
+	}
+	if err := c.notify("notifications/initialized"); err != nil {
+		return err
+	}
+	if _, err := c.call("tools/list", `{}`); err != nil {
+		return err
+	}
+	for begun := time.Now(); time.Since(begun) < bound; time.Sleep(50 * time.Millisecond) {
+		if found, _ := filepath.Glob(filepath.Join(home, "state", "*", "catalog", ".warm")); len(found) > 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("the host has not written what the next one begins with in %s", bound)
 }
 
 func bareStart(p *programs) (first, done time.Duration, err error) {
@@ -95,9 +124,14 @@ func bareStart(p *programs) (first, done time.Duration, err error) {
 	return first, first, err
 }
 
-// sessionStart measures initialize and the first list.
+// sessionStart measures initialize and the first list, and ends the program.
 func sessionStart(proc *process, begun time.Time) (first, done time.Duration, err error) {
 	defer proc.stop()
+	return session(proc, begun)
+}
+
+// session is sessionStart with a program that goes on.
+func session(proc *process, begun time.Time) (first, done time.Duration, err error) {
 	c := newClient(proc)
 	if _, err := c.call("initialize", initialize); err != nil {
 		return 0, 0, err
@@ -119,7 +153,7 @@ func hostStart(p *programs, home string) (first, done time.Duration, err error) 
 	return sessionStart(proc, begun)
 }
 
-func coldStart(p *programs, plugins map[string]string) (first, done time.Duration, err error) {
+func coldStart(p *programs, plugins map[string]plugin) (first, done time.Duration, err error) {
 	home, err := p.home(plugins)
 	if err != nil {
 		return 0, 0, err
@@ -130,7 +164,7 @@ func coldStart(p *programs, plugins map[string]string) (first, done time.Duratio
 
 func naiveStart(p *programs) (first, done time.Duration, err error) {
 	begun := time.Now()
-	proc, err := start(nil, nil, p.nai, p.peer, "stdio")
+	proc, err := start(nil, nil, p.naive, p.peer, "stdio")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -159,45 +193,4 @@ func pluginStart(program, name string) (first, done time.Duration, err error) {
 	ours.Close() // the plugin ends with it
 	proc.stop()
 	return first, first, err
-}
-
-// oneShot is a process per call, against which a warm worker is measured (many at once, as a batch script does).
-type oneShot struct {
-	InFlight int     `json:"in_flight"`
-	P50      float64 `json:"p50_ms"`
-	P95      float64 `json:"p95_ms"`
-	PerCall  float64 `json:"ms_per_call"` // elapsed time by calls
-}
-
-func measureOneShot(p *programs, rounds int, out io.Writer) ([]oneShot, error) {
-	var results []oneShot
-	for _, inFlight := range []int{1, 16} {
-		fmt.Fprintf(out, "\rone process per call, %d at once ", inFlight)
-		var mu sync.Mutex
-		var took []time.Duration
-		var failed error
-		begun := time.Now()
-		for range rounds {
-			var wg sync.WaitGroup
-			for range inFlight {
-				wg.Go(func() {
-					_, d, err := bareStart(p)
-					mu.Lock()
-					defer mu.Unlock()
-					took = append(took, d)
-					if err != nil {
-						failed = err
-					}
-				})
-			}
-			wg.Wait()
-		}
-		if failed != nil {
-			return nil, failed
-		}
-		ms := micros(took)
-		results = append(results, oneShot{inFlight, median(ms) / 1e3, quantile(ms, 0.95) / 1e3, time.Since(begun).Seconds() * 1e3 / float64(len(took))})
-	}
-	fmt.Fprintln(out)
-	return results, nil
 }

@@ -17,6 +17,7 @@ type target struct {
 	note     string
 	relay    *process   // whose CPU is counted; nil = none
 	others   []*process // that take part besides the relay and the client
+	guest    bool       // another maker's: what it cannot do is noted, and is no failure of the run
 	most     int        // bytes of payload in flight at a time; 0 = any
 	message  func(payload int) message
 	exchange func(m message, n, inFlight int, rec *record) (time.Duration, error)
@@ -68,12 +69,16 @@ func handshake(c *client, want string) error {
 
 // field of targets, each already running and warm. stop ends all.
 type fieldOfTargets struct {
-	all   []*target
-	host  *process
-	procs []*process
+	all     []*target
+	host    *process
+	procs   []*process
+	closers []func() // of connections that are not to a process's stdin and stdout
 }
 
 func (f *fieldOfTargets) stop() {
+	for _, close := range f.closers {
+		close()
+	}
 	for _, p := range slices.Backward(f.procs) {
 		p.stop()
 	}
@@ -105,7 +110,7 @@ func (f *fieldOfTargets) start(p *programs, hostPath string, hostEnv []string, w
 	f.procs = append(f.procs, stdio)
 	f.add(&target{name: "stdio", note: "one hop, no relay", others: []*process{stdio}, message: plain("echo.say")}, newClient(stdio))
 
-	daemon, err := start(nil, nil, p.self, roleFlag, "http")
+	daemon, err := start(nil, nil, p.web)
 	if err != nil {
 		return err
 	}
@@ -114,10 +119,10 @@ func (f *fieldOfTargets) start(p *programs, hostPath string, hostEnv []string, w
 	if err != nil {
 		return fmt.Errorf("http: %w", err)
 	}
-	f.all = append(f.all, &target{name: "http", note: "one hop, localhost, connections kept", others: []*process{daemon}, message: plain("echo.say"), exchange: newHTTPClient(address).exchange})
+	f.all = append(f.all, &target{name: "http", note: "one hop, localhost, connections kept", others: []*process{daemon}, message: plain("echo.say"), exchange: each(webClient(address))})
 
 	if wanted("naive") {
-		naive, err := start(nil, nil, p.nai, p.peer, "stdio")
+		naive, err := start(nil, nil, p.naive, p.peer, "stdio")
 		if err != nil {
 			return err
 		}
@@ -138,7 +143,9 @@ func (f *fieldOfTargets) start(p *programs, hostPath string, hostEnv []string, w
 
 // startHost starts one sox-host with every plugin, for all the targets that it is. Their names end in suffix.
 func (f *fieldOfTargets) startHost(p *programs, hostPath string, hostEnv []string, suffix string) error {
-	home, err := p.home(map[string]string{"bare": p.peer, "echo": p.echo, "adapted": p.adapt})
+	home, err := p.home(map[string]plugin{
+		"bare": {program: p.peer}, "echo": {program: p.echo}, "adapted": {program: p.adapted}, "wrapped": {wrapped: []string{p.peer, "stdio"}},
+	})
 	if err != nil {
 		return err
 	}
@@ -148,7 +155,7 @@ func (f *fieldOfTargets) startHost(p *programs, hostPath string, hostEnv []strin
 	}
 	f.procs, f.host = append(f.procs, host), host
 	c := newClient(host)
-	for _, tool := range []string{"bare__say", "echo__say", "adapted__say"} {
+	for _, tool := range []string{"bare__say", "echo__say", "adapted__say", "wrapped__say"} {
 		if c.nextID == 0 {
 			err = handshake(c, tool)
 		}
@@ -168,6 +175,7 @@ func (f *fieldOfTargets) startHost(p *programs, hostPath string, hostEnv []strin
 		{name: "sox-sdk-read", note: "SDK plugin, tools/call, read-only: no ack", message: tool("echo__say", "")},
 		{name: "sox-sdk-write", note: "SDK plugin, tools/call, acked", message: tool("echo__write", "")},
 		{name: "sox-sdk-modern", note: "SDK plugin, tools/call of 2026-07-28, no ack", message: tool("echo__say", modernMeta)},
+		{name: "sox-wrapped", note: "plain MCP server by a manifest, tools/call", message: tool("wrapped__say", "")},
 		{name: "sox-adapted", note: "official Go SDK server through sdk/mcpserver", message: tool("adapted__say", "")},
 	} {
 		if strings.HasPrefix(t.name, "sox-sdk") || t.name == "sox-adapted" {

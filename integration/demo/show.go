@@ -59,6 +59,7 @@ type timed struct{ from, to time.Duration }
 // prepare builds everything and fills a plugins folder.
 func prepare(ctx context.Context) (*show, error) {
 	s := &show{began: time.Now(), heard: make(chan struct{}, 16), record: history.NewRecorder(map[string]string{"notes": older})}
+	s.say("sox-host and three builds of notes are being built, which takes a while the first time")
 	var err error
 	if s.dir, err = os.MkdirTemp("", "sxd"); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@
 package interop
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -69,6 +70,58 @@ func TestSecondGenerationServer(t *testing.T) {
 				}
 				c.close(t)
 				expectClosed(p)
+			})
+		}
+	}
+}
+
+// Clients of both eras hear of the changes of a resource from such a server, which does not answer a listen that is cancelled.
+func TestSecondGenerationSubscriptions(t *testing.T) {
+	t.Parallel()
+	for _, eras := range []string{"serve", "reject"} {
+		for _, modern := range []bool{false, true} {
+			if eras == "serve" && !modern { // towards its own legacy clients this SDK leaves subscriptions to the author
+				continue
+			}
+			t.Run(fmt.Sprintf("%s_modern=%v", eras, modern), func(t *testing.T) {
+				t.Parallel()
+				p := rig.NewPlace(t)
+				wrap(t, p, "second", "1.0.0", nil, filepath.Join(here(), "server.mjs"), eras)
+				c := open(t, p.Serve(patientLists...), "second__", modern, object{})
+				const uri = "note:one"
+				if modern {
+					listen := c.begin("subscriptions/listen", object{"notifications": object{"resourceSubscriptions": []string{uri}}})
+					c.AwaitMessages("notifications/subscriptions/acknowledged", 1)
+					p.Await("the server is asked for it, and tells of a change", func() bool {
+						c.tool("touch", nil)
+						return len(c.Messages("notifications/resources/updated")) > 0
+					})
+					c.Cancel(listen)
+					return
+				}
+				// Whatever the client asks for behind the answer, the server is listening.
+				for _, other := range []string{"note:two", uri} {
+					if a := c.ask("resources/subscribe", object{"uri": other}); a.Error != nil {
+						t.Errorf("subscribe: %s", a)
+					}
+				}
+				c.tool("touch", nil)
+				if m := c.AwaitMessages("notifications/resources/updated", 1)[0]; string(m.Params) != `{"uri":"note:one"}` {
+					t.Errorf("updated %s", m.Params)
+				}
+				if a := c.ask("resources/unsubscribe", object{"uri": "note:two"}); a.Error != nil {
+					t.Errorf("unsubscribe: %s", a)
+				}
+				c.tool("touch", nil)
+				c.AwaitMessages("notifications/resources/updated", 2)
+				if a := c.ask("resources/unsubscribe", object{"uri": uri}); a.Error != nil {
+					t.Errorf("unsubscribe: %s", a)
+				}
+				c.tool("touch", nil)
+				c.tool("echo", object{"message": "behind it"})
+				if n := len(c.Messages("notifications/resources/updated")); n != 2 {
+					t.Errorf("%d updates, want 2", n)
+				}
 			})
 		}
 	}

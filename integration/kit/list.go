@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,12 +16,21 @@ import (
 // manyEntries is how many entries each list of stamp.ListMany has.
 const manyEntries = 250
 
+// crowdEntries is how many more tools stamp.ListCrowd has.
+const crowdEntries = 25_000
+
 // list answers one of the four lists as the stamp says.
-func (s *session) list(r *sdk.Request) (json.RawMessage, error) {
+func (s *session) list(ctx context.Context, r *sdk.Request) (json.RawMessage, error) {
 	defer s.k.afterList(s)
 	member, entries := s.k.entries(r.Method)
-	if s.k.o.List == stamp.ListBroken && r.Method == "tools/list" {
+	switch list := s.k.o.List; {
+	case list == stamp.ListBroken && r.Method == "tools/list":
 		return json.RawMessage(`{"tools":{"echo":"not an array"}}`), nil
+	case list == stamp.ListPromptsFail && r.Method == "prompts/list":
+		return nil, errors.New("the prompts are lost")
+	case list == stamp.ListPromptsHang && r.Method == "prompts/list":
+		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	from := 0
 	if cursor := wire.Member(r.Params, "cursor"); !wire.IsNull(cursor) {
@@ -41,6 +52,9 @@ func (s *session) list(r *sdk.Request) (json.RawMessage, error) {
 		page = append(page, entry...)
 	}
 	page = append(page, ']')
+	if s.k.o.List == stamp.ListLoop && r.Method == "tools/list" && to == len(entries) {
+		to = 0
+	}
 	if to < len(entries) {
 		return object(member, json.RawMessage(page), "nextCursor", strconv.Itoa(to))
 	}
@@ -66,6 +80,9 @@ func (k *kit) entries(method string) (member string, entries []string) {
 				entries = append(entries, fmt.Sprintf(`{"uri":"%s:///many/%03d","name":"many %03d"}`, k.o.Name, i, i))
 			}
 		}
+		if k.o.List == stamp.ListShared {
+			entries = append(entries, `{"uri":"shared:///one","name":"one"}`)
+		}
 		return "resources", entries
 	case "resources/templates/list":
 		entries = []string{fmt.Sprintf(`{"uriTemplate":"%s:///item/{id}","name":"item"}`, k.o.Name)}
@@ -90,6 +107,19 @@ func (k *kit) entries(method string) (member string, entries []string) {
 		entries = append(entries, `{"name":"fresh","description":"Came with this version.","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`)
 	case stamp.ListBadTool:
 		entries = append(entries, `{"name":"bad","inputSchema":{"type":"string"}}`)
+	case stamp.ListNames, stamp.ListNamesMended:
+		for i, name := range stamp.OddNames {
+			if k.o.List == stamp.ListNamesMended {
+				if name = stamp.OddNames[len(stamp.OddNames)-1-i]; name == "" {
+					continue
+				}
+			}
+			entries = append(entries, fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}}`, name))
+		}
+	case stamp.ListCrowd:
+		for i := range crowdEntries {
+			entries = append(entries, fmt.Sprintf(`{"name":"many_%05d","inputSchema":{"type":"object"}}`, i))
+		}
 	case stamp.ListMany:
 		for i := range manyEntries {
 			entries = append(entries, fmt.Sprintf(`{"name":"many_%03d","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`, i))

@@ -48,7 +48,7 @@ func main() {
 	k.crashAfter(o.CrashAfterBootMS)
 	sdk.Main(p)
 	if o.IgnoreTerm {
-		select {}
+		hang()
 	}
 }
 
@@ -70,7 +70,7 @@ func boot(o stamp.Options) {
 		lock(o.LockFile)
 	}
 	if o.BootHang {
-		select {}
+		hang()
 	}
 	if err := until(context.Background(), o.BootUntil); err != nil {
 		fail("%v", err)
@@ -110,4 +110,11 @@ func grandchild(where string) {
 func fail(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "kit: "+format+"\n", args...)
 	os.Exit(9)
+}
+
+// hang never returns. An empty select would be taken for a deadlock by the runtime, since nothing else runs here.
+func hang() {
+	for {
+		time.Sleep(time.Hour)
+	}
 }

@@ -83,7 +83,7 @@ func (s *session) serve(ctx context.Context, r *sdk.Request) (json.RawMessage, e
 	case "ping", "logging/setLevel":
 		return json.RawMessage("{}"), nil
 	case "tools/list", "prompts/list", "resources/list", "resources/templates/list":
-		return s.list(r)
+		return s.list(ctx, r)
 	case "tools/call":
 		var name string
 		if err := json.Unmarshal(wire.Member(r.Params, "name"), &name); err != nil {

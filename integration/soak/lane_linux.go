@@ -186,6 +186,22 @@ func (l *lane) fault(kind string, d decision, active *pending) outcome {
 		sleep(for_, l.client.ended)
 		l.signal(active.pid, syscall.SIGCONT)
 		return outcome{}
+	case faultFreeze:
+		if p.health == 0 {
+			return outcome{} // its calls time out before its health is asked for
+		}
+		l.signal(active.pid, syscall.SIGSTOP)
+		open := tool("echo", map[string]any{"frozen": d.n})
+		l.awaitEndWhile(active.pid, func() {
+			select {
+			case <-open.done: // refused, or answered by another process: nothing asks for the health of an idle one
+				l.world.events.add(p.name, "the call to the frozen process has ended: code %d, by process %d; another is sent", open.code, open.pid)
+				open = tool("echo", map[string]any{"frozen": d.n})
+			default:
+			}
+		})
+		l.client.wait(open)
+		return outcome{kills: true, known: true}
 	case faultGuard:
 		guard, err := strconv.Atoi(statField(active.pid, 1))
 		if err != nil || !strings.Contains(commandLine(guard), "__guard") {
@@ -442,9 +458,12 @@ func (l *lane) overwrite(kind string, d decision, active *pending) outcome {
 }
 
 // awaitEnd waits for a process to end.
-func (l *lane) awaitEnd(pid int) {
+func (l *lane) awaitEnd(pid int) { l.awaitEndWhile(pid, func() {}) }
+
+// awaitEndWhile does something again and again meanwhile.
+func (l *lane) awaitEndWhile(pid int, do func()) {
 	deadline := time.Now().Add(10 * time.Second)
-	for running(pid) {
+	for ; running(pid); do() {
 		if time.Now().After(deadline) {
 			l.fail("G8", l.p.name, "process %d does not end", pid)
 			return

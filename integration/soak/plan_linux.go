@@ -12,6 +12,7 @@ const (
 	faultKill       = "kill"        // SIGKILL
 	faultStop       = "stop"        // SIGSTOP, later SIGCONT
 	faultStopLong   = "stop-long"   // for longer than a call may take
+	faultFreeze     = "freeze"      // SIGSTOP for good
 	faultGuard      = "kill-guard"  // SIGKILL of the process that watches over it
 	faultExit       = "exit"        // it ends before, during or after a call
 	faultDie        = "die"         // it ends after the effect of a call and before its answer
@@ -58,7 +59,7 @@ const (
 var (
 	calmKinds  = []string{faultUpgrade, faultUpgrade, faultUpgrade, faultRollback, faultRestart, faultBad, faultOverwrite, faultReplace}
 	stormKinds = []string{
-		faultKill, faultStop, faultStopLong, faultGuard, faultExit, faultDie, faultFrame, faultStderr, faultStdout, faultNotify, faultCancels,
+		faultKill, faultStop, faultStopLong, faultFreeze, faultGuard, faultExit, faultDie, faultFrame, faultStderr, faultStdout, faultNotify, faultCancels,
 		faultUpgrade, faultBad, faultProbation, faultDrainLimit, faultCommandEnd, faultRollback, faultRestart, faultOverwrite, faultReplace,
 	}
 	hostKinds = []string{faultSlowReader, faultStopHost, faultGarbage}
@@ -123,7 +124,7 @@ func (p *plan) next() decision {
 	d.pause = between(0, p.pause, p.rand.Float64()).Round(time.Millisecond)
 	// Always drawn, so that the rest of the schedule does not depend on whether it is used.
 	pair, second, delay := p.rand.Float64(), p.rand.Float64(), p.rand.Float64()
-	if len(p.pairs) > 0 && pair < pairShare && d.kind != faultGuard {
+	if len(p.pairs) > 0 && pair < pairShare && d.kind != faultGuard && d.kind != faultFreeze {
 		d.second, d.delay = pick(p.pairs, second), between(0, 300*time.Millisecond, delay).Round(time.Millisecond)
 	}
 	return d

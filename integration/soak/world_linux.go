@@ -44,6 +44,7 @@ type plug struct {
 	framed   bool // an SDK plugin; else an ordinary MCP server behind a manifest
 	alone    bool // two instances must not run at once
 	timeout  time.Duration
+	health   time.Duration // that it may say nothing, and then that it may take to answer a health check; 0 = the default
 	good     []string
 	builds   map[string]stamp.Options
 	lists    map[string][]string // version → the tools a client sees
@@ -97,8 +98,8 @@ func newWorld(c config) (*world, error) {
 	w.plugs = []*plug{
 		{name: "alpha", framed: true, timeout: 4 * time.Second},
 		{name: "beta", framed: true, timeout: 4 * time.Second},
-		{name: "gamma", framed: true, timeout: 15 * time.Second},
-		{name: "solo", framed: true, alone: true, timeout: 15 * time.Second},
+		{name: "gamma", framed: true, timeout: 15 * time.Second, health: 2 * time.Second},
+		{name: "solo", framed: true, alone: true, timeout: 15 * time.Second, health: 2 * time.Second},
 		{name: "wrapped", timeout: 4 * time.Second},
 	}
 	base, err := w.baseTools()
@@ -210,6 +211,9 @@ func (w *world) settings(p *plug) error {
 	settings := map[string]any{"call_timeout": p.timeout.String(), "start_timeout": "8s", "drain_timeout": "5s"}
 	if p.alone {
 		settings["exclusive"] = true
+	}
+	if p.health > 0 {
+		settings["health_timeout"] = p.health.String()
 	}
 	raw, err := json.Marshal(settings)
 	if err != nil {

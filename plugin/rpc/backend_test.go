@@ -23,6 +23,7 @@ type backend struct {
 	err      error // of dialling while away; nil means "refused"
 	attempts []time.Time
 	serve    func(p *peer) // for each connection; nil means echo
+	late     chan struct{} // answers wait until it is closed; nil means that they do not
 	conns    []net.Conn
 	order    []string // methods received, over all connections
 	open     sync.WaitGroup
@@ -56,11 +57,22 @@ func (b *backend) note(p *peer) {
 	for env := p.next(); env != nil; env = p.next() {
 		b.mu.Lock()
 		b.order = append(b.order, string(env.Method()))
+		late := b.late
 		b.mu.Unlock()
+		if late != nil {
+			<-late
+		}
 		if env.Kind == wire.Request {
 			p.answer(env, `"`+string(env.Method())+`"`)
 		}
 	}
+}
+
+// holdAnswers lets answers wait until late is closed.
+func (b *backend) holdAnswers() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.late = make(chan struct{})
 }
 
 func (b *backend) set(up bool) {

@@ -10,15 +10,15 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// LostError reports a call whose connection ended before the answer. Phase says how far it got.
+// LostError reports a call whose connection ended before the answer. Phase says how far it got. Like every error of
+// Call, its text leaves it to the caller to name the method.
 type LostError struct {
-	Method string
-	Phase  Phase
-	Err    error
+	Phase Phase
+	Err   error
 }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("%s: connection ended (request %s): %v", e.Method, e.Phase, e.Err)
+	return fmt.Sprintf("connection ended (request %s): %v", e.Phase, e.Err)
 }
 
 func (e *LostError) Unwrap() error { return e.Err }
@@ -29,26 +29,30 @@ type Request struct {
 	TimeoutMS uint64
 	Method    string
 	Params    []byte // raw JSON; nil leaves params out
+	Cancel    bool   // tell the peer by notifications/cancelled when ctx ends first
 }
 
 // Call sends a request and waits for its answer. An error answer is returned as *wire.Error, the end of
-// the connection as *LostError, the end of ctx as its cause; the peer is then not told, see Forget.
+// the connection as *LostError, the end of ctx as its cause; the peer is then told only if r.Cancel is set.
 func (c *Conn) Call(ctx context.Context, r Request) (json.RawMessage, error) {
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%s: %w", r.Method, context.Cause(ctx))
+		return nil, context.Cause(ctx)
 	}
 	w := &waiter{req: r, done: make(chan struct{})}
 	id, err := c.Start(w)
 	if err != nil {
-		return nil, &LostError{Method: r.Method, Phase: Unsent, Err: err}
+		return nil, &LostError{Phase: Unsent, Err: err}
 	}
 	_ = c.Flush() // a write error ends the connection, which retires the call
 	select {
 	case <-w.done:
 		return w.result, w.err
 	case <-ctx.Done():
-		c.Forget(id)
-		return nil, fmt.Errorf("%s: %w", r.Method, context.Cause(ctx))
+		if c.Forget(id) && r.Cancel {
+			params := append(wire.AppendUint([]byte(`{"requestId":`), id), '}')
+			_ = c.Notify(r.Session, "notifications/cancelled", params) // a peer that does not read has not begun
+		}
+		return nil, context.Cause(ctx)
 	}
 }
 
@@ -71,7 +75,7 @@ func (w *waiter) Retire(r Reply) {
 	case r.Phase == Unsent && errors.As(r.Err, &refusal): // by a Redial, in place of the peer
 		w.err = refusal
 	case r.Phase != Answered:
-		w.err = &LostError{Method: w.req.Method, Phase: r.Phase, Err: r.Err}
+		w.err = &LostError{Phase: r.Phase, Err: r.Err}
 	case r.Env.Error() != nil:
 		w.err = ParseError(r.Env.Error())
 	default:

@@ -86,6 +86,9 @@ type Options struct {
 	// during the call. It must not block, so what it answers at once it answers with Send: Reply waits while
 	// the peer does not read. nil refuses requests and ignores notifications.
 	Serve func(c *Conn, env *wire.Envelope)
+	// Unasked is told the raw id of an answer that no request of this end ever had: one of another JSON type, say.
+	// It runs on the goroutine in Run and must not block; the id is valid only during the call.
+	Unasked func(id []byte)
 	// Idle runs on the goroutine in Run whenever no further whole frame waits: the moment to flush what
 	// Retire and Serve wrote elsewhere.
 	Idle func()
@@ -106,6 +109,7 @@ type Conn struct {
 	out      *Sink
 	late     atomic.Uint64
 	received atomic.Uint64
+	reads    atomic.Uint64 // see frameStream
 
 	mu      sync.Mutex
 	nextID  uint64
@@ -135,7 +139,7 @@ func NewConn(rw io.ReadWriteCloser, opts Options) *Conn {
 		pending: make(map[uint64]pending),
 		done:    make(chan struct{}),
 	}
-	c.out.failed = c.writeFailed
+	c.out.Failed = c.writeFailed
 	if s, ok := rw.(interface{ SetWriteBuffer(bytes int) error }); ok {
 		_ = s.SetWriteBuffer(socketBufferBytes) // only speed depends on it
 	}
@@ -168,7 +172,7 @@ var ackMember = []byte(`"ack"`)
 
 // read returns the bytes of the frame that the end cut, and why the stream ended.
 func (c *Conn) read() (rest []byte, err error) {
-	in := &frameStream{r: c.rw}
+	in := &frameStream{r: c.rw, reads: &c.reads}
 	frames := wire.NewFrameReader(in, c.opts.MaxFrameBytes)
 	in.partial = frames.Partial
 	var env wire.Envelope
@@ -218,16 +222,21 @@ func (c *Conn) writeFailed(err error) {
 func (c *Conn) dispatch(env *wire.Envelope) {
 	switch env.Kind {
 	case wire.Response:
-		id, ok := wire.ParseUint(env.ID())
+		id, minted := wire.ParseUint(env.ID())
 		var p pending
-		if ok {
+		var ok bool
+		if minted {
 			c.mu.Lock()
 			p, ok = c.pending[id]
 			delete(c.pending, id)
+			minted = id > 0 && id <= c.nextID
 			c.mu.Unlock()
 		}
 		if !ok {
 			c.late.Add(1)
+			if !minted && c.opts.Unasked != nil {
+				c.opts.Unasked(env.ID())
+			}
 			return
 		}
 		p.call.Retire(Reply{Phase: Answered, Env: env})
@@ -265,6 +274,14 @@ func (c *Conn) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Stats{Received: c.received.Load(), Late: c.late.Load(), Pending: len(c.pending)}
+}
+
+// Heard tells a silent peer from a reader that is busy. mark changes with whatever comes, parts of a frame
+// included. waiting says that the goroutine in Run waits for more: otherwise it works on what has come, and the
+// peer cannot be judged. While a caller sees the same mark and waiting, the peer has said nothing in between.
+func (c *Conn) Heard() (mark uint64, waiting bool) {
+	mark = c.reads.Load()
+	return mark, mark%2 == 1
 }
 
 // Backlog returns the bytes that wait for the peer to read.

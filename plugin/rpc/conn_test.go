@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -48,7 +49,8 @@ func TestCall_answers(t *testing.T) {
 
 func TestCall_ends_with_its_context(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, p := piped(t, Options{})
+		var unasked []string
+		c, p := piped(t, Options{Unasked: func(id []byte) { unasked = append(unasked, string(id)) }})
 		go func() {
 			env := p.next()
 			advance(time.Minute) // the answer comes late
@@ -73,8 +75,44 @@ func TestCall_ends_with_its_context(t *testing.T) {
 		if s := c.Stats(); s.Late != 4 || s.Received != 4 {
 			t.Errorf("%d late of %d received, want 4 of 4", s.Late, s.Received)
 		}
+		if got := strings.Join(unasked, " "); got != `77 "1"` {
+			t.Errorf("never asked for: %s", got)
+		}
 		if _, err := c.Call(ctx, Request{Method: "again"}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Call with an ended context = %v", err)
+		}
+	})
+}
+
+// A call that asks for it is withdrawn at the peer when its context ends first, and only then.
+func TestCall_is_withdrawn_with_its_context(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, p := piped(t, Options{})
+		seen := make(chan string, 3)
+		go func() { // ends with the connection
+			env := p.next()
+			seen <- string(env.Method()) + string(env.ID())
+			withdrawn := p.next()
+			seen <- fmt.Sprintf("%s %d %s", withdrawn.Method(), withdrawn.Session(), withdrawn.Params())
+			p.answer(p.next(), `1`)
+			_ = p.rw.Close()
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Call(ctx, Request{Session: 7, Method: "slow", Cancel: true}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Call = %v, want the deadline", err)
+		}
+		if got := <-seen; got != "slow1" {
+			t.Errorf("asked %s", got)
+		}
+		if got, want := <-seen, `notifications/cancelled 7 {"requestId":1}`; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+		if _, err := c.Call(t.Context(), Request{Method: "quick", Cancel: true}); err != nil {
+			t.Errorf("Call = %v", err)
+		}
+		if err := c.wait(t); err != io.EOF {
+			t.Errorf("Run = %v, want io.EOF", err)
 		}
 	})
 }

@@ -3,23 +3,15 @@ package rpc
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"time"
 )
 
-// DialFunc connects once. It must return when ctx ends; the connection belongs to the caller.
+// DialFunc connects once, for example with socket.Dial. It must return when ctx ends; the connection belongs to the
+// caller.
 type DialFunc func(ctx context.Context) (io.ReadWriteCloser, error)
-
-// DialPath returns a DialFunc for a Unix socket.
-func DialPath(path string) DialFunc {
-	return func(ctx context.Context) (io.ReadWriteCloser, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}
-}
 
 // The defaults of RedialOptions.
 const (
@@ -151,7 +143,7 @@ func (r *Redial) Start(call Call) (forget func() bool) {
 // end of ctx as its cause.
 func (r *Redial) Call(ctx context.Context, req Request) (json.RawMessage, error) {
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%s: %w", req.Method, context.Cause(ctx))
+		return nil, context.Cause(ctx)
 	}
 	w := &waiter{req: req, done: make(chan struct{})}
 	forget := r.Start(w)
@@ -160,7 +152,7 @@ func (r *Redial) Call(ctx context.Context, req Request) (json.RawMessage, error)
 		return w.result, w.err
 	case <-ctx.Done():
 		forget()
-		return nil, fmt.Errorf("%s: %w", req.Method, context.Cause(ctx))
+		return nil, context.Cause(ctx)
 	}
 }
 

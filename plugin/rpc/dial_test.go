@@ -237,12 +237,15 @@ func TestSeed_B8_forgotten_calls_leave_the_queue(t *testing.T) {
 		if got := b.seen(); !slices.Equal(got, []string{"kept"}) || !call.open() {
 			t.Errorf("the peer saw %q", got)
 		}
+		b.holdAnswers()
 		// One that was sent: its answer is late.
 		sent := newRecord("sent")
 		sentForget := r.Start(sent)
+		synctest.Wait()
 		if !sentForget() {
 			t.Error("a call just sent is not open")
 		}
+		close(b.late)
 		synctest.Wait()
 		if !sent.open() {
 			t.Error("a forgotten call is retired")
@@ -302,8 +305,11 @@ func (unsafeFolder) Error() string { return "folder is unsafe" }
 
 func (unsafeFolder) Code() string { return "E_UDS_DIR_UNSAFE" }
 
-func TestDialPath_names_the_socket_that_is_not_there(t *testing.T) {
-	r := Dial(DialPath("/nonexistent/sox.sock"), RedialOptions{Final: func(error) bool { return true }})
+func TestDial_tells_callers_why_it_failed(t *testing.T) {
+	dial := func(context.Context) (io.ReadWriteCloser, error) {
+		return nil, errors.New("nobody at /nonexistent/sox.sock")
+	}
+	r := Dial(dial, RedialOptions{Final: func(error) bool { return true }})
 	defer func() { <-r.Done() }()
 	defer r.Close()
 	_, err := r.Call(t.Context(), Request{Method: "m"})

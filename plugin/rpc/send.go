@@ -10,9 +10,9 @@ import (
 // means that the call was not sent and will not be retired: ErrClosed or the reason the connection ended,
 // ErrBacklog, or a wire.FrameSizeError.
 func (c *Conn) Start(call Call) (id uint64, err error) {
-	id, large, err := c.start(call)
+	id, large, err := c.StartLater(call)
 	if errors.Is(err, ErrBacklog) && c.out.Flush() == nil { // perhaps nobody has flushed yet
-		id, large, err = c.start(call)
+		id, large, err = c.StartLater(call)
 	}
 	if large {
 		_ = c.out.Flush() // an error ends the connection
@@ -20,7 +20,9 @@ func (c *Conn) Start(call Call) (id uint64, err error) {
 	return id, err
 }
 
-func (c *Conn) start(call Call) (id uint64, large bool, err error) {
+// StartLater is Start that never writes, for callers who hold a lock. large asks them to flush as soon as they
+// have released it.
+func (c *Conn) StartLater(call Call) (id uint64, large bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed != nil {
@@ -91,6 +93,12 @@ func phase(p pending, handed uint64) Phase {
 // Send appends one envelope as a frame, without flushing.
 func (c *Conn) Send(build func(dst []byte) []byte) error {
 	_, err := c.out.Append(c.framed(build))
+	return err
+}
+
+// SendLater is Send that never writes, for callers who hold a lock.
+func (c *Conn) SendLater(build func(dst []byte) []byte) error {
+	_, _, err := c.out.append(c.framed(build))
 	return err
 }
 

@@ -51,8 +51,9 @@ type Sink struct {
 	drained chan struct{} // closed by the draining goroutine at its end; nil when there is none
 	drains  sync.WaitGroup
 
-	// failed, if set before the first use, is told a write error, once, without the lock.
-	failed func(error)
+	// Failed, if set before the first use, is told a write error, once and without a lock held, by whoever met it. It is
+	// not told of Fail.
+	Failed func(error)
 }
 
 // tryWriter writes without blocking: n may be short, and a stream that takes nothing gives n 0, err nil.
@@ -147,8 +148,8 @@ func (s *Sink) Flush() error {
 	}
 	err := s.err
 	s.mu.Unlock()
-	if first && s.failed != nil {
-		s.failed(err)
+	if first && s.Failed != nil {
+		s.Failed(err)
 	}
 	return err
 }
@@ -204,8 +205,8 @@ func (s *Sink) startDrainLocked(out []byte, done int) {
 				close(drained)
 				err := s.err
 				s.mu.Unlock()
-				if first && s.failed != nil {
-					s.failed(err)
+				if first && s.Failed != nil {
+					s.Failed(err)
 				}
 				return
 			}

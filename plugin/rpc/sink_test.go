@@ -116,7 +116,7 @@ func TestSink_write_error_is_final_and_told_once(t *testing.T) {
 	w := &taker{err: broken}
 	s := NewSink(w, 0)
 	told := 0
-	s.failed = func(err error) {
+	s.Failed = func(err error) {
 		if told++; err != broken {
 			t.Errorf("told %v", err)
 		}

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"io"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,6 +16,8 @@ type frameStream struct {
 	partial func() bool
 	frame   uint64 // frames read
 	armed   uint64 // 1 + frames read when the deadline was set; 0 while there is none
+	// reads counts the beginnings and the ends of reads: odd while one is under way. Read by other goroutines.
+	reads *atomic.Uint64
 }
 
 func (f *frameStream) Read(p []byte) (int, error) {
@@ -30,5 +33,8 @@ func (f *frameStream) Read(p []byte) (int, error) {
 			}
 		}
 	}
-	return f.r.Read(p)
+	f.reads.Add(1)
+	n, err := f.r.Read(p)
+	f.reads.Add(1)
+	return n, err
 }

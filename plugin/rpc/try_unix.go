@@ -5,39 +5,64 @@ package rpc
 import (
 	"errors"
 	"io"
-	"net"
+	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// newTryWriter returns a non-blocking write for sockets that Go's poller made non-blocking, else nil.
+// pollable is a socket that Go's poller made non-blocking: a socket.Conn, or one of package net, which is not named here
+// because a plugin is not linked with it.
+type pollable interface {
+	syscall.Conn
+	CloseWrite() error
+}
+
+// newTryWriter returns a non-blocking write for streams that have one of their own, and for sockets and pipes that
+// Go's poller made non-blocking; else nil.
 func newTryWriter(w io.Writer) tryWriter {
-	if f, ok := w.(TryWriter); ok {
-		return f.TryWrite
+	switch w := w.(type) { // not whatever has a descriptor: it may do more than to write to it
+	case TryWriter:
+		return w.TryWrite
+	case pollable:
+		return tryConn(w)
+	case *os.File:
+		return tryConn(w)
 	}
-	c, ok := w.(*net.UnixConn)
-	if !ok {
-		return nil
-	}
+	return nil
+}
+
+func tryConn(c syscall.Conn) tryWriter {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil
 	}
-	t := &tryConn{raw: raw}
-	t.once = t.write
+	flags := 0
+	if failed := raw.Control(func(fd uintptr) { flags, err = unix.FcntlInt(fd, unix.F_GETFL, 0) }); failed != nil || err != nil || flags&unix.O_NONBLOCK == 0 {
+		return nil
+	}
+	return NewTryWriter(raw, syscall.Write)
+}
+
+// NewTryWriter returns a TryWrite that takes as much as write does, which must not block but fail with EAGAIN. It is for
+// one caller at a time.
+func NewTryWriter(raw syscall.RawConn, write func(fd int, p []byte) (int, error)) func(p []byte) (n int, err error) {
+	t := &trying{raw: raw, write: write}
+	t.once = t.all
 	return t.try
 }
 
-// tryConn keeps the state of one write in fields, so that no closure is made per write. The Sink calls it
-// from one goroutine at a time.
-type tryConn struct {
-	raw  syscall.RawConn
-	once func(fd uintptr) bool
-	p    []byte
-	n    int
-	err  error
+// trying keeps the state of one TryWrite in fields, so that no closure is made for each. One caller at a time.
+type trying struct {
+	raw   syscall.RawConn
+	write func(fd int, p []byte) (int, error)
+	once  func(fd uintptr) bool // all, made once
+	p     []byte
+	n     int
+	err   error
 }
 
-func (t *tryConn) try(p []byte) (int, error) {
+func (t *trying) try(p []byte) (int, error) {
 	t.p, t.n, t.err = p, 0, nil
 	err := t.raw.Write(t.once)
 	t.p = nil
@@ -47,10 +72,10 @@ func (t *tryConn) try(p []byte) (int, error) {
 	return t.n, err
 }
 
-// write makes one attempt and always reports done, so that the poller never waits.
-func (t *tryConn) write(fd uintptr) bool {
+// all always reports done, so that the poller never waits.
+func (t *trying) all(fd uintptr) bool {
 	for t.n < len(t.p) {
-		n, err := syscall.Write(int(fd), t.p[t.n:])
+		n, err := t.write(int(fd), t.p[t.n:])
 		switch {
 		case err == nil:
 			t.n += n

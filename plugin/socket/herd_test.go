@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,10 +28,13 @@ func init() {
 const (
 	racers = 50
 
-	// A process ends itself at each of its steps with these chances. A racer has up to four steps a round, a backend four and one a connection.
+	// A process ends itself at each of its steps with these chances. A racer has up to four steps a round, a backend
+	// four and one a connection.
 	racerDeath   = 0.10
 	backendDeath = 0.20
 	servingDeath = 0.05
+	// A racer that has gone round so often lives: on a busy machine all would die of waiting.
+	mortalRounds = 10
 
 	envRaceDir  = "SOX_SOCKET_TEST_DIR"
 	envRaceSeed = "SOX_SOCKET_TEST_SEED"
@@ -66,10 +68,11 @@ func (f raceFiles) note(file, line string) {
 type mortal struct {
 	*rand.Rand
 	lastWill func()
+	charmed  bool // it has lived long enough
 }
 
 func (m mortal) risk(chance float64) {
-	if m.Float64() < chance {
+	if !m.charmed && m.Float64() < chance {
 		if m.lastWill != nil {
 			m.lastWill()
 		}
@@ -83,8 +86,8 @@ func newMortal() (mortal, error) {
 	return mortal{Rand: rand.New(rand.NewPCG(seed, 1))}, err
 }
 
-// race is one of many hosts that want the same shared backend: dial, else take the lock, dial again, start a backend that inherits the lock, wait
-// until it serves, let go of the lock, dial.
+// race is one of many hosts that want the same shared backend: dial, else take the lock, dial again, start a backend
+// that inherits the lock, wait until it serves, let go of the lock, dial.
 func race() error {
 	files := raceFiles{os.Getenv(envRaceDir)}
 	life, err := newMortal()
@@ -94,7 +97,8 @@ func race() error {
 	io.Copy(io.Discard, os.Stdin) // the starting shot
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	for ctx.Err() == nil {
+	for round := 0; ctx.Err() == nil; round++ {
+		life.charmed = round >= mortalRounds
 		life.risk(racerDeath)
 		if pid, err := meet(ctx, files.socket()); err == nil {
 			fmt.Println("connected", pid)
@@ -156,8 +160,8 @@ func maybeStart(ctx context.Context, files raceFiles, life mortal) error {
 	return nil
 }
 
-// serveRace is a backend. It asks a judge that shares no code with the lock under test whether another backend lives, and serves its pid until the
-// leash ends.
+// serveRace is a backend. It asks a judge that shares no code with the lock under test whether another backend lives,
+// and serves its pid until the leash ends.
 func serveRace() error {
 	files := raceFiles{os.Getenv(envRaceDir)}
 	life, err := newMortal()
@@ -185,7 +189,8 @@ func serveRace() error {
 	defer life.lastWill()
 	before, _ := os.ReadFile(files.backends())
 	files.note(files.backends(), strconv.Itoa(os.Getpid()))
-	// Chance alone might let the first backend live and make the race a calm one. The first two leave a stale socket, and clients without an answer.
+	// Chance alone might let the first backend live and make the race a calm one. The first two leave a stale socket,
+	// and clients without an answer.
 	onListening, onServing := backendDeath, servingDeath
 	switch bytes.Count(before, []byte("\n")) {
 	case 0:
@@ -209,7 +214,7 @@ func serveRace() error {
 	}()
 	for {
 		c, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
+		if errors.Is(err, os.ErrClosed) {
 			return nil
 		}
 		if err != nil {

@@ -14,7 +14,8 @@ import (
 
 func init() { roles["serve_inherited"] = serveInherited }
 
-// serveInherited greets one client on the socket it was started with, then tells what is left of the variables that announced it.
+// serveInherited greets one client on the socket it was started with, then tells what is left of the variables that
+// announced it.
 func serveInherited() error {
 	if os.Getenv("LISTEN_PID") == "self" { // a supervisor sets it between fork and exec, which Go does not let a test do
 		os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -67,8 +66,8 @@ func listenLocked(path string, lock *Lock) (*Listener, error) {
 
 // bindAndRename needs the life lock of path.
 func bindAndRename(path string) (_ *Listener, err error) {
-	// The other name follows from the path, so that one left by a process that died in between is found and removed by the next holder of the lock.
-	// It is shorter than any name that Path makes, so it fits wherever those do.
+	// The other name follows from the path, so that one left by a process that died in between is found and removed by
+	// the next holder of the lock. It is shorter than any name that Path makes, so it fits wherever those do.
 	temp := filepath.Join(filepath.Dir(path), "."+digestOf(filepath.Base(path))[:8])
 	if err := validPath(temp); err != nil {
 		return nil, err
@@ -80,8 +79,12 @@ func bindAndRename(path string) (_ *Listener, err error) {
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close() // the net listener works on its own duplicate
+	closeSocket := func() { unix.Close(fd) }
+	defer func() {
+		if err != nil {
+			closeSocket()
+		}
+	}()
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: temp}); err != nil {
 		return nil, os.NewSyscallError("bind", err)
 	}
@@ -101,43 +104,66 @@ func bindAndRename(path string) (_ *Listener, err error) {
 	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
 		return nil, os.NewSyscallError("listen", err)
 	}
-	l, err := wrapListener(f)
+	l, err := newListener(fd, path)
 	if err != nil {
 		return nil, err
 	}
+	closeSocket = func() { l.file.Close() }
 	if err := os.Rename(temp, path); err != nil {
-		l.UnixListener.Close()
 		return nil, err
 	}
 	l.path, l.inode = path, inode
 	return l, nil
 }
 
-func streamSocket() (int, error) {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return -1, os.NewSyscallError("socket", err)
+// newListener takes over a listening descriptor.
+func newListener(fd int, name string) (*Listener, error) {
+	if err := unix.SetNonblock(fd, true); err != nil { // else os.NewFile would not give it to the poller
+		return nil, os.NewSyscallError("fcntl", err)
 	}
-	unix.CloseOnExec(fd)
-	return fd, nil
-}
-
-// wrapListener duplicates the descriptor of f.
-func wrapListener(f *os.File) (*Listener, error) {
-	ln, err := net.FileListener(f)
-	if err != nil {
+	l := &Listener{file: os.NewFile(uintptr(fd), name)}
+	var err error
+	if l.raw, err = l.file.SyscallConn(); err != nil {
+		l.file.Close()
 		return nil, err
 	}
-	ul, ok := ln.(*net.UnixListener)
-	if !ok {
-		ln.Close()
-		return nil, fmt.Errorf("descriptor %s is no Unix socket", f.Name())
+	return l, nil
+}
+
+// accept returns the next connection, whoever made it.
+func (l *Listener) accept() (*Conn, error) {
+	for {
+		var fd int
+		var err error
+		if l.raw.Read(func(listening uintptr) bool {
+			fd, err = acceptOnce(int(listening))
+			return !errors.Is(err, unix.EAGAIN)
+		}) != nil {
+			return nil, os.ErrClosed // nothing else ends the wait
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
+			continue
+		default:
+			return nil, os.NewSyscallError("accept", err)
+		}
+		c, err := adoptConn(fd)
+		if err != nil {
+			unix.Close(fd)
+		}
+		return c, err
 	}
-	// By default Go removes the name on close, and with it the socket of a successor that took the name over.
-	ul.SetUnlinkOnClose(false)
-	return &Listener{UnixListener: ul}, nil
+}
+
+func acceptOnce(listening int) (int, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fd, _, err := unix.Accept(listening)
+	if err == nil {
+		unix.CloseOnExec(fd)
+	}
+	return fd, err
 }
 
 func fromDescriptor(fd int) (*Listener, error) {
@@ -148,9 +174,7 @@ func fromDescriptor(fd int) (*Listener, error) {
 		return nil, fmt.Errorf("listen on descriptor %d: %w", fd, err)
 	}
 	unix.CloseOnExec(fd)
-	f := os.NewFile(uintptr(fd), fmt.Sprintf("descriptor %d", fd))
-	defer f.Close()
-	l, err := wrapListener(f)
+	l, err := newListener(fd, fmt.Sprintf("descriptor %d", fd))
 	if err != nil {
 		return nil, fmt.Errorf("listen on descriptor %d: %w", fd, err)
 	}
@@ -185,12 +209,22 @@ func listenOnFile(f *os.File) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", f.Name(), err)
 	}
+	var copied int
 	var checkErr error
-	err = raw.Control(func(fd uintptr) { checkErr = checkListening(int(fd)) })
+	err = raw.Control(func(fd uintptr) {
+		if checkErr = checkListening(int(fd)); checkErr == nil {
+			copied, checkErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3)
+		}
+	})
 	if err := errors.Join(err, checkErr); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", f.Name(), err)
 	}
-	return wrapListener(f)
+	l, err := newListener(copied, f.Name())
+	if err != nil {
+		unix.Close(copied)
+		return nil, fmt.Errorf("listen on %s: %w", f.Name(), err)
+	}
+	return l, nil
 }
 
 // adoptFile takes over a descriptor that this process was started with.

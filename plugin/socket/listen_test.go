@@ -5,6 +5,7 @@ package socket
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -14,10 +15,17 @@ import (
 	"testing"
 )
 
+// acceptor is [Listener.Accept], or that of another server.
+type acceptor func() (io.ReadWriteCloser, error)
+
+func accepting[C io.ReadWriteCloser](accept func() (C, error)) acceptor {
+	return func() (io.ReadWriteCloser, error) { return accept() }
+}
+
 // greet serves one connection with one line.
-func greet(t *testing.T, l net.Listener, line string) {
+func greet(t *testing.T, accept acceptor, line string) {
 	t.Helper()
-	c, err := l.Accept()
+	c, err := accept()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,14 +36,14 @@ func greet(t *testing.T, l net.Listener, line string) {
 }
 
 // expectServer dials path and reads the line that l is made to write.
-func expectServer(t *testing.T, path string, l net.Listener, line string) {
+func expectServer(t *testing.T, path string, accept acceptor, line string) {
 	t.Helper()
 	c, err := Dial(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	greet(t, l, line)
+	greet(t, accept, line)
 	if got, err := hello(c); err != nil || got != line {
 		t.Fatalf("read %q, %v, want %q", got, err, line)
 	}
@@ -44,7 +52,7 @@ func expectServer(t *testing.T, path string, l net.Listener, line string) {
 func TestSeed_B5_live_socket_is_never_unlinked(t *testing.T) {
 	dir := privateDir(t)
 	path := filepath.Join(dir, "s")
-	expectRefusal := func(t *testing.T, served net.Listener, listen func() (*Listener, error)) {
+	expectRefusal := func(t *testing.T, served acceptor, listen func() (*Listener, error)) {
 		t.Helper()
 		before, err := os.Lstat(path)
 		if err != nil {
@@ -60,7 +68,7 @@ func TestSeed_B5_live_socket_is_never_unlinked(t *testing.T) {
 			t.Fatalf("the socket was replaced: %v", err)
 		}
 		// The probe's connection waits in the queue, already closed.
-		c, err := served.Accept()
+		c, err := served()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +82,7 @@ func TestSeed_B5_live_socket_is_never_unlinked(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		expectRefusal(t, l, func() (*Listener, error) { return Listen(path) })
+		expectRefusal(t, accepting(l.Accept), func() (*Listener, error) { return Listen(path) })
 	})
 	t.Run("served_by_a_program_that_knows_no_lock", func(t *testing.T) {
 		l, err := net.Listen("unix", path)
@@ -82,13 +90,13 @@ func TestSeed_B5_live_socket_is_never_unlinked(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		expectRefusal(t, l, func() (*Listener, error) { return Listen(path) })
+		expectRefusal(t, accepting(l.Accept), func() (*Listener, error) { return Listen(path) })
 		lock, err := TryLock(LockPath(path))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer lock.Close()
-		expectRefusal(t, l, func() (*Listener, error) { return ListenLocked(path, lock) })
+		expectRefusal(t, accepting(l.Accept), func() (*Listener, error) { return ListenLocked(path, lock) })
 	})
 }
 
@@ -123,7 +131,7 @@ func TestSeed_B5_stale_socket_is_replaced_only_under_the_lock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expectServer(t, path, l, "fresh")
+	expectServer(t, path, accepting(l.Accept), "fresh")
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +188,7 @@ func TestListen_makes_a_private_folder_and_socket_and_leaves_only_the_lock(t *te
 	if l.Path() != path || !l.InPlace() {
 		t.Errorf("Path() = %q, InPlace() = %v", l.Path(), l.InPlace())
 	}
-	expectServer(t, path, l, "hello")
+	expectServer(t, path, accepting(l.Accept), "hello")
 	for range 2 {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
@@ -216,7 +224,7 @@ func TestListen_works_at_the_longest_path(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	expectServer(t, path, l, "hello")
+	expectServer(t, path, accepting(l.Accept), "hello")
 }
 
 func TestListen_removes_what_a_server_left_that_died_before_the_rename(t *testing.T) {
@@ -227,7 +235,7 @@ func TestListen_removes_what_a_server_left_that_died_before_the_rename(t *testin
 	if err != nil {
 		t.Fatal(err)
 	}
-	expectServer(t, path, l, "hello")
+	expectServer(t, path, accepting(l.Accept), "hello")
 	l.Close()
 	if names := namesIn(t, dir); len(names) != 1 {
 		t.Errorf("folder holds %q", names)
@@ -262,5 +270,5 @@ func TestListener_Close_leaves_a_successors_socket(t *testing.T) {
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
-	expectServer(t, path, successor, "successor")
+	expectServer(t, path, accepting(successor.Accept), "successor")
 }

@@ -75,7 +75,7 @@ type Lock struct {
 }
 
 // TryLock takes the lock at path or returns a [*LockedError] at once. The folder must exist and pass [CheckFolder]. The file is created with
-// mode 0600 where missing, and never removed by anyone: removing it is how two processes come to hold the same lock.
+// mode 0600 where missing, and stays: removing it is how two processes come to hold the same lock. [RemoveStale] alone may, as its holder.
 func TryLock(path string) (*Lock, error) { return tryLock(path) }
 
 // WaitLock tries until it has the lock or ctx ends; then the error is both the last [*LockedError] and the cause of ctx. Waiters are served in no order.
@@ -101,6 +101,10 @@ func WaitLock(ctx context.Context, path string) (*Lock, error) {
 // [ErrLocked] if that description does not hold the lock and another does, [ErrLockLost] if it is not the file at path. On success fd belongs
 // to the lock and is not passed on to children; on an error it is left open.
 func AdoptLock(fd int, path string) (*Lock, error) { return adoptLock(fd, path) }
+
+// Held reports whether somebody holds the lock at path, and what the lock file says about who took it. It changes
+// nothing. No lock file, or no folder, means that nobody does. At that very moment a taker may take it for held.
+func Held(path string) (Holder, bool, error) { return held(path) }
 
 // Path is the path the lock was taken at.
 func (l *Lock) Path() string { return l.path }

@@ -52,6 +52,25 @@ func tryLockOnce(path string) (*Lock, error) {
 	return l, nil
 }
 
+func held(path string) (Holder, bool, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Holder{}, false, nil
+	}
+	if err != nil {
+		return Holder{}, false, fmt.Errorf("lock: %w", err)
+	}
+	defer f.Close()
+	switch err := flock(f, unix.LOCK_SH|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return readHolder(f), true, nil
+	case err != nil:
+		return Holder{}, false, fmt.Errorf("lock %q: %w", path, os.NewSyscallError("flock", err))
+	}
+	unlockFile(f)
+	return readHolder(f), false, nil
+}
+
 func takeLock(f *os.File, path string) error {
 	info, err := f.Stat()
 	if err != nil {

@@ -281,3 +281,32 @@ func TestWaitLock_gets_the_lock_when_it_is_free_and_says_who_kept_it(t *testing.
 	}
 	r.l.Close()
 }
+
+func TestHeld_looks_and_changes_nothing(t *testing.T) {
+	path := filepath.Join(privateDir(t), "l.lock")
+	expect := func(when string, want bool) {
+		t.Helper()
+		if _, got, err := Held(path); got != want || err != nil {
+			t.Errorf("%s: %v, %v", when, got, err)
+		}
+	}
+	expect("no file", false)
+	if _, err := os.Lstat(path); err == nil {
+		t.Error("it made the file")
+	}
+	l, err := TryLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("held", true)
+	if holder, _, _ := Held(path); holder.PID != os.Getpid() {
+		t.Errorf("holder %+v", holder)
+	}
+	l.Close()
+	expect("free again", false)
+	if l, err = TryLock(path); err != nil {
+		t.Errorf("after the look: %v", err)
+	} else {
+		l.Close()
+	}
+}

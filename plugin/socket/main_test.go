@@ -27,7 +27,8 @@ const strangerUID = 12345
 
 const envRole = "SOX_SOCKET_TEST_ROLE"
 
-// roles are what the test binary does when it is executed again by a test; each registers itself in the file that uses it.
+// roles are what the test binary does when it is executed again by a test; each registers itself in the file that uses
+// it.
 var roles = map[string]func() error{}
 
 var (
@@ -103,7 +104,8 @@ func act(t *testing.T, cmd *exec.Cmd) string {
 	return out.String()
 }
 
-// privateDir is a folder that passes CheckFolder and has a path short enough for any socket name. t.TempDir would carry the test's name.
+// privateDir is a folder that passes CheckFolder and has a path short enough for any socket name. t.TempDir would carry
+// the test's name.
 func privateDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "soxt")

@@ -14,8 +14,19 @@ func asGoodAsRoot(owner int) bool {
 	return owner == 0 || owner == overflowOwner()
 }
 
+// overflow is no sync.OnceValue, which every process would make at its start.
+var overflow struct {
+	once  sync.Once
+	owner int // set by once
+}
+
 // overflowOwner is the user that unmapped owners are shown as, -1 where all users are mapped.
-var overflowOwner = sync.OnceValue(func() int {
+func overflowOwner() int {
+	overflow.once.Do(func() { overflow.owner = readOverflowOwner() })
+	return overflow.owner
+}
+
+func readOverflowOwner() int {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil || mapsEveryUser(string(text)) {
 		return -1
@@ -29,7 +40,7 @@ var overflowOwner = sync.OnceValue(func() int {
 		return -1
 	}
 	return uid
-})
+}
 
 // mapsEveryUser reads uid_map of user_namespaces(7): lines of first id inside, first id outside, count.
 func mapsEveryUser(text string) bool {

@@ -1,10 +1,10 @@
 package socket
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -13,13 +13,16 @@ import (
 )
 
 const (
-	// linuxPathBytes is the longest path that bind(2) takes on Linux: 108 bytes of sun_path less the closing NUL, which Go always writes.
+	// linuxPathBytes is the longest path that bind(2) takes on Linux: 108 bytes of sun_path less the closing NUL, which
+	// Go always writes.
 	linuxPathBytes = 107
 
-	// darwinPathBytes is the same for macOS, whose sun_path has 104 bytes. Systems we do not know get this smaller budget too.
+	// darwinPathBytes is the same for macOS, whose sun_path has 104 bytes. Systems we do not know get this smaller
+	// budget too.
 	darwinPathBytes = 103
 
-	// digestChars of sha256 tell keys apart: 64 bits, so that a collision among the few sockets of one user is out of reach.
+	// digestChars tell keys apart: 64 bits, so that a collision among the few sockets of one user does not happen by
+	// itself. Only that user could bring one about, with nothing to gain: all of these sockets are the user's own.
 	digestChars = 16
 )
 
@@ -34,8 +37,9 @@ func MaxPathBytes() int {
 	return darwinPathBytes
 }
 
-// FallbackRoot is the folder that holds the sockets of a user whose own socket folder is too long to bind in. It is fixed on purpose: a client
-// may strip TMPDIR and XDG_RUNTIME_DIR from a host's environment, and the user's shell must find the same sockets. It has to have mode 0700 exactly.
+// FallbackRoot is the folder that holds the sockets of a user whose own socket folder is too long to bind in. It is
+// fixed on purpose: a client may strip TMPDIR and XDG_RUNTIME_DIR from a host's environment, and the user's shell must
+// find the same sockets. It has to have mode 0700 exactly.
 func FallbackRoot(uid int) string {
 	return "/tmp/sox-" + strconv.Itoa(uid)
 }
@@ -46,9 +50,10 @@ func FallbackRoot(uid int) string {
 //	DIR/proxy-DIGEST.sock
 //	/tmp/sox-UID/p-DIGEST.sock
 //
-// DIR must be absolute. KEY may hold any bytes but not be empty: what is not a letter, digit, dot, dash or underscore is shown as an underscore,
-// and the digest is taken from the key as given. In the third form the digest also covers DIR, because that folder is shared by all of the user's
-// socket folders. The result depends on dir, key, the effective user and the operating system, on nothing else; no file is looked at.
+// DIR must be absolute. KEY may hold any bytes but not be empty: what is not a letter, digit, dot, dash or underscore
+// is shown as an underscore, and the digest is taken from the key as given. In the third form the digest also covers
+// DIR, because that folder is shared by all of the user's socket folders. The result depends on dir, key, the effective
+// user and the operating system, on nothing else; no file is looked at.
 func Path(dir, key string) (string, error) {
 	uid := os.Geteuid()
 	if uid < 0 {
@@ -77,9 +82,12 @@ func pathWithin(dir, key string, uid, limit int) (string, error) {
 	return filepath.Join(FallbackRoot(uid), "p-"+digestOf(dir+"\x00"+key)+".sock"), nil
 }
 
+// digestOf is FNV-1a. A cryptographic hash would be no better here, and linking one lengthens the start of every
+// plugin.
 func digestOf(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:])[:digestChars]
+	sum := fnv.New64a()
+	_, _ = io.WriteString(sum, s) // a hash takes everything
+	return fmt.Sprintf("%0*x", digestChars, sum.Sum64())
 }
 
 // displayKey is the readable part of a socket's name. It tells nothing apart, the digest does.
@@ -93,7 +101,8 @@ func displayKey(key string) string {
 	}, key)
 }
 
-// validPath refuses a path that the system would read as something else: relative, abstract (a leading "@" in Go), or cut at a NUL.
+// validPath refuses a path that the system would read as something else: relative, abstract (a leading "@" in Go), or
+// cut at a NUL.
 func validPath(path string) error {
 	if os.Geteuid() < 0 {
 		return ErrUnsupported

@@ -13,7 +13,7 @@ import (
 )
 
 func TestSeed_B12_path_has_three_tiers_and_the_first_that_fits_wins(t *testing.T) {
-	const digest = "ab5aa97074c454a0" // sha256("notes"), first 16 characters
+	const digest = "40906c71b95bdbaa" // FNV-1a of "notes"
 	dirOf := func(n int) string { return "/" + strings.Repeat("d", n-1) }
 	tier1 := len("/proxy-notes-" + digest + ".sock")
 	tier2 := len("/proxy-" + digest + ".sock")

@@ -75,12 +75,12 @@ func TestPeerUID_tells_who_is_at_the_other_end(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dialled.Close()
-	accepted, err := l.AcceptUnix()
+	accepted, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer accepted.Close()
-	for side, c := range map[string]*net.UnixConn{"dialled": dialled, "accepted": accepted} {
+	for side, c := range map[string]*Conn{"dialled": dialled, "accepted": accepted} {
 		uid, pid, err := PeerUID(c)
 		if err != nil || uid != os.Geteuid() || pid != os.Getpid() {
 			t.Errorf("%s: uid %d, pid %d, %v", side, uid, pid, err)
@@ -110,7 +110,7 @@ func TestCheckPeer_refuses_another_user_who_connects(t *testing.T) {
 	}
 	accepted := make(chan error, 1) // one send, by the goroutine below
 	go func() {                     // ends when the stranger was refused or l is closed
-		c, err := l.UnixListener.AcceptUnix()
+		c, err := l.accept()
 		if err == nil {
 			err = CheckPeer(c)
 			c.Close()
@@ -124,8 +124,8 @@ func TestCheckPeer_refuses_another_user_who_connects(t *testing.T) {
 	}
 
 	// Accept hangs up on the stranger and goes on to the next connection.
-	next := make(chan net.Conn, 1) // one send
-	go func() {                    // ends with the connection made below, or when l is closed
+	next := make(chan *Conn, 1) // one send
+	go func() {                 // ends with the connection made below, or when l is closed
 		c, _ := l.Accept()
 		next <- c
 	}()
@@ -179,7 +179,7 @@ func TestDial_refuses_a_server_of_another_user(t *testing.T) {
 }
 
 // hello reads the one line that the servers of these tests write.
-func hello(c net.Conn) (string, error) {
+func hello(c *Conn) (string, error) {
 	c.SetReadDeadline(time.Now().Add(patience))
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil {

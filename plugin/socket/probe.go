@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 )
 
-// ProbeTimeout is how long one probe may take where the caller sets no deadline. Connecting to a Unix socket does not wait on Linux; 250 ms is for
-// a machine that is starved of processor time.
+// ProbeTimeout is how long one probe may take where the caller sets no deadline. Connecting to a Unix socket does not
+// wait on Linux; 250 ms is for a machine that is starved of processor time.
 const ProbeTimeout = 250 * time.Millisecond
 
 // Liveness is what one attempt to connect showed.
@@ -26,15 +25,17 @@ const (
 	// Absent: there is no socket at the path. Nobody serves yet, or the server is gone and cleaned up.
 	Absent
 
-	// StaleOrStarting: a socket that refuses. Its server is dead, or has bound it and does not listen yet; on macOS also one whose backlog is full.
-	// From outside these look the same: only the holder of the life lock may conclude that it is stale.
+	// StaleOrStarting: a socket that refuses. Its server is dead, or has bound it and does not listen yet; on macOS
+	// also one whose backlog is full. From outside these look the same: only the holder of the life lock may conclude
+	// that it is stale.
 	StaleOrStarting
 
 	// Busy: the backlog is full. Somebody is alive behind it: wait and try again, never remove it.
 	Busy
 
-	// Live: the connection was accepted by the kernel. Somebody holds the listening end, which is no promise that anyone will answer: a stopped or
-	// hung server connects just as well. Silence after this is to be reported, not repaired by removing the socket.
+	// Live: the connection was accepted by the kernel. Somebody holds the listening end, which is no promise that
+	// anyone will answer: a stopped or hung server connects just as well. Silence after this is to be reported, not
+	// repaired by removing the socket.
 	Live
 )
 
@@ -55,7 +56,8 @@ func (l Liveness) String() string {
 // Serving: somebody holds the listening end, so the socket must not be touched.
 func (l Liveness) Serving() bool { return l == Busy || l == Live }
 
-// NotSocketError refuses a path that holds something else than a socket, a symbolic link included. It is never replaced.
+// NotSocketError refuses a path that holds something else than a socket, a symbolic link included. It is never
+// replaced.
 type NotSocketError struct {
 	Path string
 	Mode fs.FileMode
@@ -65,8 +67,9 @@ func (e *NotSocketError) Error() string {
 	return fmt.Sprintf("%q is not a socket (%s)", e.Path, e.Mode.Type())
 }
 
-// Probe connects once and hangs up. No socket, or no folder, is [Absent] and no error. Where there is one, its folder must pass [CheckFolder]
-// before anything is sent to it: a [*FolderError] is returned with [Unknown]. Without a deadline in ctx the limit is [ProbeTimeout].
+// Probe connects once and hangs up. No socket, or no folder, is [Absent] and no error. Where there is one, its folder
+// must pass [CheckFolder] before anything is sent to it: a [*FolderError] is returned with [Unknown]. Without a
+// deadline in ctx the limit is [ProbeTimeout].
 func Probe(ctx context.Context, path string) (Liveness, error) {
 	found, _, err := probe(ctx, path)
 	return found, err
@@ -114,9 +117,10 @@ func probe(ctx context.Context, path string) (found Liveness, pid int, err error
 	return Unknown, 0, fmt.Errorf("probe %q: %w", path, err)
 }
 
-// Dial connects to a socket: the folder must pass [CheckFolder], and the server must pass [CheckPeer]. Both refusals are final
-// ([*FolderError], [*PeerError]); anything else, a folder that does not exist yet included, may be tried again.
-func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
+// Dial connects to a socket: the folder must pass [CheckFolder], and the server must pass [CheckPeer]. Both refusals
+// are final ([*FolderError], [*PeerError]); anything else, a folder that does not exist yet included, may be tried
+// again.
+func Dial(ctx context.Context, path string) (*Conn, error) {
 	if err := validPath(path); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
@@ -132,13 +136,4 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 		return nil, fmt.Errorf("dial %q: %w", path, err)
 	}
 	return c, nil
-}
-
-func connect(ctx context.Context, path string) (*net.UnixConn, error) {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", path)
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.UnixConn), nil
 }

@@ -26,14 +26,17 @@ func readProcess(pid int) (process, error) {
 	}, nil
 }
 
+// thisBoot is no sync.OnceValue, which every process would make at its start.
+var thisBoot struct {
+	once sync.Once
+	id   string // set by once
+}
+
 // bootID is "" where it cannot be read.
-var bootID = sync.OnceValue(func() string {
-	id, err := unix.Sysctl("kern.bootsessionuuid")
-	if err != nil {
-		return ""
-	}
-	return id
-})
+func bootID() string {
+	thisBoot.once.Do(func() { thisBoot.id, _ = unix.Sysctl("kern.bootsessionuuid") })
+	return thisBoot.id
+}
 
 func processExists(pid int) bool {
 	return !errors.Is(unix.Kill(pid, 0), unix.ESRCH)

@@ -50,14 +50,21 @@ func parseStat(stat []byte) (state, startTime string, err error) {
 	return fields[statState], fields[statStartTime], nil
 }
 
+// thisBoot is no sync.OnceValue, which every process would make at its start.
+var thisBoot struct {
+	once sync.Once
+	id   string // set by once
+}
+
 // bootID is "" where it cannot be read.
-var bootID = sync.OnceValue(func() string {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(id))
-})
+func bootID() string {
+	thisBoot.once.Do(func() {
+		if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+			thisBoot.id = strings.TrimSpace(string(id))
+		}
+	})
+	return thisBoot.id
+}
 
 func processExists(pid int) bool {
 	return !errors.Is(unix.Kill(pid, 0), unix.ESRCH)

@@ -21,6 +21,7 @@ func listenOnFile(*os.File) (*Listener, error)      { return nil, ErrUnsupported
 func adoptFile(int, string) (*os.File, error)       { return nil, ErrUnsupported }
 
 func tryLock(string) (*Lock, error)        { return nil, ErrUnsupported }
+func held(string) (Holder, bool, error)    { return Holder{}, false, ErrUnsupported }
 func adoptLock(int, string) (*Lock, error) { return nil, ErrUnsupported }
 func verifyNamed(*os.File, string) error   { return ErrUnsupported }
 func unlockFile(*os.File)                  {}

@@ -20,6 +20,8 @@ const (
 	EnvListenFD  = "SOX_PLUGIN_LISTEN_FD" // number of a bound, listening socket
 	EnvProtocols = "SOX_PLUGIN_PROTOCOLS" // protocols the host speaks, "MIN-MAX"
 	EnvName      = "SOX_PLUGIN_NAME"      // the plugin's name by its file
+	EnvLockFD    = "SOX_PLUGIN_LOCK_FD"   // number of a descriptor that holds the life lock of EnvSocket
+	EnvIdleMS    = "SOX_PLUGIN_IDLE_MS"   // end after so many milliseconds without work
 )
 
 // The methods of the protocol itself. No plugin may declare a method under "sox/".
@@ -93,6 +95,70 @@ type Limits struct {
 	MaxTimeoutMS     int64 `json:"max_timeout_ms,omitempty"`     // longest deadline a request may ask for
 }
 
+// Append appends r as encoding/json would. It is written out because that package spends on its first value as much time as all of a plugin's start
+// may take.
+func (r *Ready) Append(dst []byte) []byte {
+	dst = append(dst, `{"protocol":{"min":`...)
+	dst = strconv.AppendInt(dst, int64(r.Protocol.Min), 10)
+	dst = append(dst, `,"max":`...)
+	dst = strconv.AppendInt(dst, int64(r.Protocol.Max), 10)
+	dst = AppendQuote(append(dst, `},"name":`...), r.Name)
+	dst = AppendQuote(append(dst, `,"version":`...), r.Version)
+	dst = appendStrings(dst, `,"mcp":`, r.MCP)
+	dst = appendStrings(dst, `,"methods":`, r.Methods)
+	dst = append(dst, `,"capabilities":{`...)
+	start := len(dst)
+	for _, c := range []struct {
+		name string
+		on   bool
+	}{
+		{`"ack":true`, r.Capabilities.Ack},
+		{`"cancel":true`, r.Capabilities.Cancel},
+		{`"health":true`, r.Capabilities.Health},
+		{`"snapshot":true`, r.Capabilities.Snapshot},
+		{`"exclusive":true`, r.Capabilities.Exclusive},
+		{`"serial":true`, r.Capabilities.Serial},
+	} {
+		if c.on {
+			dst = append(comma(dst, start), c.name...)
+		}
+	}
+	dst = append(dst, '}')
+	if r.ReadOnly {
+		dst = append(dst, `,"read_only":true`...)
+	}
+	dst = append(dst, `,"limits":{`...)
+	start = len(dst)
+	for _, l := range r.Limits.named() {
+		if l.value != 0 {
+			dst = append(comma(dst, start), '"')
+			dst = append(append(dst, l.name...), `":`...)
+			dst = strconv.AppendInt(dst, l.value, 10)
+		}
+	}
+	return append(dst, `}}`...)
+}
+
+// comma separates what is appended from what was since start.
+func comma(dst []byte, start int) []byte {
+	if len(dst) > start {
+		dst = append(dst, ',')
+	}
+	return dst
+}
+
+func appendStrings(dst []byte, name string, values []string) []byte {
+	if len(values) == 0 {
+		return dst
+	}
+	dst = append(append(dst, name...), '[')
+	start := len(dst)
+	for _, v := range values {
+		dst = AppendQuote(comma(dst, start), v)
+	}
+	return append(dst, ']')
+}
+
 // HandshakeError says at which step a new connection failed.
 type HandshakeError struct {
 	Plugin  string
@@ -147,7 +213,9 @@ func (r Ready) Check(name, version string) error {
 	case r.Name != name:
 		return fmt.Errorf("the plugin calls itself %q but its file is named %q: rename the file or the plugin", clip(r.Name), name)
 	case r.Version != version:
-		return fmt.Errorf("the plugin says version %q but its file says %q: rename the file or set the version in the code", clip(r.Version), version)
+		// A build of before under a new name is by far the commonest.
+		return fmt.Errorf("the plugin says version %q but its file says %q: most likely it was not rebuilt. Build it with its version (in Go: -ldflags \"-X main.version=%s\"), then: sox-host install %s --version %s --replace. Or rename the file",
+			clip(r.Version), version, version, name, version)
 	}
 	for _, revision := range r.MCP {
 		if revision == "" {
@@ -170,9 +238,9 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:64], "") + "…"
 }
 
-// reserved are the prefixes under which no plugin may declare a method. JSON-RPC 2.0 §4 keeps "rpc." for
-// itself.
-var reserved = append([]string{"sox/", "$/", "rpc."}, mcpMethods...)
+// reserved are the prefixes under which no plugin may declare a method, beside those of MCP. JSON-RPC 2.0 §4 keeps
+// "rpc." for itself.
+var reserved = []string{"sox/", "$/", "rpc."}
 
 // checkPattern says what is wrong with a declared method, or nothing. A pattern must not cover any reserved
 // method, so "too*" is refused like "tools/*".
@@ -184,10 +252,9 @@ func checkPattern(pattern string) string {
 	case strings.Contains(prefix, "*"):
 		return "has a * before its end"
 	}
-	for _, r := range reserved {
-		if covers(r, prefix) || open && strings.HasPrefix(r, prefix) {
-			return "is reserved"
-		}
+	taken := func(r string) bool { return covers(r, prefix) || open && strings.HasPrefix(r, prefix) }
+	if slices.ContainsFunc(reserved, taken) || slices.ContainsFunc(mcpMethods, taken) {
+		return "is reserved"
 	}
 	return ""
 }
@@ -200,19 +267,26 @@ func covers(reserved, method string) bool {
 	return method == reserved
 }
 
-// check refuses negative limits.
-func (l Limits) check() error {
-	for _, limit := range []struct {
-		name  string
-		value int64
-	}{
+// namedLimit is one limit with its name on the wire.
+type namedLimit struct {
+	name  string
+	value int64
+}
+
+func (l Limits) named() [6]namedLimit {
+	return [...]namedLimit{
 		{"concurrency", int64(l.Concurrency)},
 		{"queue", int64(l.Queue)},
 		{"request_bytes", int64(l.RequestBytes)},
 		{"response_bytes", int64(l.ResponseBytes)},
 		{"default_timeout_ms", l.DefaultTimeoutMS},
 		{"max_timeout_ms", l.MaxTimeoutMS},
-	} {
+	}
+}
+
+// check refuses negative limits.
+func (l Limits) check() error {
+	for _, limit := range l.named() {
 		if limit.value < 0 {
 			return fmt.Errorf("the plugin states a negative limit: %s is %d", limit.name, limit.value)
 		}

@@ -3,8 +3,11 @@ package wire
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // readyEnvelope scans a sox/ready frame with these params.
@@ -84,7 +87,7 @@ func TestSeed_C1_ready_frame_is_checked_before_anything_is_sent(t *testing.T) {
 		{"another_name", func(r *Ready) { r.Name = "other" }, `calls itself "other" but its file is named "notes"`},
 		{"no_name", func(r *Ready) { r.Name = "" }, `calls itself ""`},
 		{"a_name_of_a_megabyte_is_cut", func(r *Ready) { r.Name = strings.Repeat("é", 1<<19) }, "…"},
-		{"another_version", func(r *Ready) { r.Version = "1.2.1" }, `says version "1.2.1" but its file says "1.2.0"`},
+		{"another_version", func(r *Ready) { r.Version = "1.2.1" }, `says version "1.2.1" but its file says "1.2.0": most likely it was not rebuilt. Build it with its version (in Go: -ldflags "-X main.version=1.2.0"), then: sox-host install notes --version 1.2.0 --replace`},
 		{"an_empty_revision", func(r *Ready) { r.MCP = []string{""} }, "empty MCP revision"},
 		{"own_methods", func(r *Ready) {
 			r.Methods = []string{"notes.*", "note", "pinger", "pinger*", "initializer", "toolbox.x"}
@@ -161,4 +164,34 @@ func TestHandshakeError_names_plugin_and_stage(t *testing.T) {
 	if want := "handshake with notes 1.2.0: ready: the first frame is not sox/ready"; err.Error() != want || !errors.Is(err, ErrNotReady) {
 		t.Errorf("got %q", err)
 	}
+}
+
+// The hand-written encoder says what the struct's tags say.
+func TestReadyAppendAgreesWithPackageJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		flag, number, words := rapid.Bool(), rapid.IntRange(0, 1<<40), rapid.SliceOf(rapid.String())
+		r := Ready{
+			Protocol: ProtocolRange{rapid.Int().Draw(t, "min"), rapid.Int().Draw(t, "max")},
+			Name:     rapid.String().Draw(t, "name"),
+			Version:  rapid.String().Draw(t, "version"),
+			MCP:      words.Draw(t, "mcp"),
+			Methods:  words.Draw(t, "methods"),
+			Capabilities: Capabilities{
+				flag.Draw(t, "ack"), flag.Draw(t, "cancel"), flag.Draw(t, "health"), flag.Draw(t, "snapshot"), flag.Draw(t, "exclusive"), flag.Draw(t, "serial"),
+			},
+			ReadOnly: flag.Draw(t, "read_only"),
+			Limits: Limits{
+				number.Draw(t, "concurrency"), number.Draw(t, "queue"), number.Draw(t, "request"), number.Draw(t, "response"),
+				int64(number.Draw(t, "default")), int64(number.Draw(t, "max")),
+			},
+		}
+		want, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var theirs, ours any
+		if err := errors.Join(json.Unmarshal(want, &theirs), json.Unmarshal(r.Append(nil), &ours)); err != nil || !reflect.DeepEqual(theirs, ours) {
+			t.Errorf("%v\n got %s\nwant %s", err, r.Append(nil), want)
+		}
+	})
 }

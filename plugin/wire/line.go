@@ -102,10 +102,10 @@ func (l *LineReader) Buffered() bool {
 }
 
 func isBlank(line []byte) bool {
-	if len(line) > 0 && line[0] > ' ' { // as nearly every line
+	if len(line) > 0 && line[0] > ' ' && line[0] != byteOrderMark[0] { // as nearly every line
 		return false
 	}
-	return len(bytes.Trim(line, " \t\r")) == 0
+	return len(bytes.Trim(bytes.TrimPrefix(line, byteOrderMark), " \t\r")) == 0
 }
 
 // take takes the line at the front of the buffer.

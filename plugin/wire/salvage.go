@@ -6,17 +6,6 @@ import "bytes"
 // waits for an answer. Answering the wrong id would end somebody else's request, so an id is taken only where
 // it can hardly be anything else.
 
-// SalvageID returns a copy of the raw id of a line that cannot be read, provided that the line looks like a
-// request; nil otherwise.
-func SalvageID(line []byte) []byte {
-	var s salvager
-	s.feed(line)
-	if s.kind() != Request {
-		return nil
-	}
-	return s.result()
-}
-
 // salvager walks over a line in pieces, counting brackets outside strings, and notes the members of the
 // outermost object. It looks at neither UTF-8, escapes, numbers nor commas. It trusts what it saw only if the
 // line starts with '{' and its last byte closes that brace: in a line cut in the middle, or with a quote
@@ -51,6 +40,9 @@ func (s *salvager) feed(piece []byte) {
 				s.inString = false
 			}
 		case c == ' ' || c == '\t' || c == '\r' || c == '\n':
+			if s.inID {
+				s.keep(c) // within a value it parts two values, of which neither is an id
+			}
 		case s.depth == 0:
 			// Before the first brace, or behind the last.
 			s.broken = s.broken || s.started || c != '{'
@@ -67,7 +59,7 @@ func (s *salvager) feed(piece []byte) {
 			}
 			s.depth--
 			s.keep(c)
-		case s.depth == 1 && c == ':':
+		case s.depth == 1 && c == ':' && s.inKey:
 			s.name()
 		case s.depth == 1 && c == ',':
 			s.member()
@@ -87,9 +79,6 @@ func (s *salvager) keep(c byte) {
 
 // name ends a member name of the outermost object.
 func (s *salvager) name() {
-	if !s.inKey {
-		return
-	}
 	switch string(s.text) {
 	case `"id"`:
 		s.ids++
@@ -105,7 +94,7 @@ func (s *salvager) name() {
 // member ends a member of the outermost object.
 func (s *salvager) member() {
 	if s.inID {
-		s.id = bytes.Clone(s.text)
+		s.id = bytes.Clone(bytes.Trim(s.text, " \t\r\n"))
 	}
 	s.inKey, s.inID = false, false
 }

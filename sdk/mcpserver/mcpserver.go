@@ -6,10 +6,11 @@
 //	mcpserver.Serve(p, server)
 //	sdk.Main(p)
 //
-// Everything the server can do passes through, in every protocol revision it knows: tools, prompts, resources, completion, subscriptions,
-// progress, cancellation, logging, and requests to the client such as sampling, elicitation and roots. Each session of the host is one
-// mcp.ServerSession, so session state in the server is never shared between clients. Limits, deadlines, acknowledgement, the read-only lock and
-// redaction of package sdk apply as they do to its own tools; plain methods ([sdk.Method]) can be served beside it.
+// Everything the server can do passes through, in every protocol revision it knows: tools, prompts, resources,
+// completion, subscriptions, progress, cancellation, logging, and requests to the client such as sampling, elicitation
+// and roots. Each session of the host is one mcp.ServerSession, so session state in the server is never shared between
+// clients. Limits, deadlines, acknowledgement, the read-only lock and redaction of package sdk apply as they do to its
+// own tools; plain methods ([sdk.Method]) can be served beside it.
 //
 // Inside a handler [sdk.SessionFrom] and [sdk.ProjectPath] work; progress and logging are those of the go-sdk.
 package mcpserver
@@ -36,15 +37,12 @@ func Serve(p *sdk.Plugin, server *mcp.Server) {
 	p.ServeMCP(&adapter{p: p, server: func(*sdk.Session) *mcp.Server { return server }, only: server, guarded: map[weak.Pointer[mcp.Server]]bool{}})
 }
 
-// New makes the server that newServer returns for a session the MCP side of that session, for servers that differ from client to client. newServer
-// runs once for each session, after the hooks of sdk.Plugin.OnSessionOpen, and may return the same server again. nil, or a panic, makes every MCP
-// request of the session fail.
+// New makes the server that newServer returns for a session the MCP side of that session, for servers that differ from
+// client to client. newServer runs once for each session, after the hooks of sdk.Plugin.OnSessionOpen, and may return
+// the same server again. nil, or a panic, makes every MCP request of the session fail.
 func New(p *sdk.Plugin, newServer func(*sdk.Session) *mcp.Server) {
 	p.ServeMCP(&adapter{p: p, server: newServer, guarded: map[weak.Pointer[mcp.Server]]bool{}})
 }
-
-// revisions are what go-sdk 1.8 serves, newest first.
-var revisions = []string{"2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 
 type adapter struct {
 	p      *sdk.Plugin
@@ -76,7 +74,7 @@ func (a *adapter) guard(server *mcp.Server) {
 	lockReads(a.p, server)
 }
 
-func (a *adapter) Revisions() []string { return revisions }
+func (a *adapter) Revisions() []string { return wire.Revisions() } // those of go-sdk 1.8
 
 // Tools implements sdk.ToolLister, by asking the server as a client would.
 func (a *adapter) Tools(ctx context.Context) ([]sdk.ToolInfo, error) {
@@ -119,7 +117,8 @@ func (a *adapter) Open(ctx context.Context, s *sdk.Session) (sdk.MCPSession, err
 		open:   map[any]chan<- *jsonrpc.Response{},
 		asked:  map[any]context.CancelFunc{},
 	}
-	// The session's end reaches the server through Close, which lets its handlers unwind; cancelling ctx under it would not.
+	// The session's end reaches the server through Close, which lets its handlers unwind; cancelling ctx under it would
+	// not.
 	ss, err := server.Connect(context.WithoutCancel(ctx), l, nil)
 	if err != nil {
 		return nil, fmt.Errorf("connect the server: %w", err)
@@ -228,7 +227,8 @@ func (l *link) Close() error {
 	return nil
 }
 
-// ask passes a request of the server to the client, on a goroutine that ends with the answer, the server's own cancellation, or the session.
+// ask passes a request of the server to the client, on a goroutine that ends with the answer, the server's own
+// cancellation, or the session.
 func (l *link) ask(m *jsonrpc.Request) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	l.mu.Lock()

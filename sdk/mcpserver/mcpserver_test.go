@@ -129,7 +129,8 @@ func newPlugin(t testing.TB, settings ...sdk.Setting) (*sdk.Plugin, *kit) {
 	return p, k
 }
 
-// hostTransport is the host's part between a go-sdk client and one session: it adds and reads the member "session", and leaves the rest alone.
+// hostTransport is the host's part between a go-sdk client and one session: it adds and reads the member "session", and
+// leaves the rest alone.
 type hostTransport struct {
 	h      *sdktest.Host
 	number uint64
@@ -392,7 +393,8 @@ func TestAdmissionAppliesToAdaptedServers(t *testing.T) {
 	_, err = h.Answer(id).Value()
 	wantCode(t, err, wire.CodeCancelled)
 	<-k.unblocked
-	// The place comes free once the handler has returned, shortly after the answer; until then busy is the right answer.
+	// The place comes free once the handler has returned, shortly after the answer; until then busy is the right
+	// answer.
 	for {
 		_, err = s.Call("tools/call", block, `"timeout_ms":20`)
 		var e *sdk.Error

@@ -43,8 +43,8 @@ func (s session) Serve(ctx context.Context, r *sdk.Request) (json.RawMessage, er
 	return nil, ctx.Err()
 }
 
-// maxWaiting bounds the messages that wait for the go-sdk when a notification comes: 4096. Requests are bounded by the plugin's limits, which may be
-// lifted; notifications only by this. One that comes then is dropped.
+// maxWaiting bounds the messages that wait for the go-sdk when a notification comes: 4096. Requests are bounded by the
+// plugin's limits, which may be lifted; notifications only by this. One that comes then is dropped.
 const maxWaiting = 4096
 
 // Deliver implements sdk.MCPSession.
@@ -66,8 +66,8 @@ func (s session) Close() {
 	s.asking.Wait()
 }
 
-// messageID is the host's id as the go-sdk keeps ids: a string or an integer. Both come back as they went, so that the subscriptionId of a listen,
-// which repeats the id, is right. A number that a float64 would change travels as a string.
+// messageID is the host's id as the go-sdk keeps ids: a string or an integer. Both come back as they went, so that the
+// subscriptionId of a listen, which repeats the id, is right. A number that a float64 would change travels as a string.
 func messageID(raw []byte) (jsonrpc.ID, error) {
 	const exact = 1 << 53 // integers below it survive a float64
 	if n, ok := wire.ParseUint(raw); ok && n < exact {
@@ -136,7 +136,8 @@ func lockReads(p *sdk.Plugin, server *mcp.Server) {
 	})
 }
 
-// readsOnly looks the called tool up in the server's own list, which may change at any time. A tool that is not listed counts as a write.
+// readsOnly looks the called tool up in the server's own list, which may change at any time. A tool that is not listed
+// counts as a write.
 func readsOnly(ctx context.Context, next mcp.MethodHandler, call *mcp.CallToolRequest) (bool, error) {
 	params := &mcp.ListToolsParams{}
 	for {

@@ -20,15 +20,15 @@ type conformance struct {
 	arguments any
 }
 
-// Slow names a tool that runs until its context ends when it is called with arguments. Conformance then also checks cancellation, deadlines and a
-// shutdown in the middle of a call.
+// Slow names a tool that runs until its context ends when it is called with arguments. Conformance then also checks
+// cancellation, deadlines and a shutdown in the middle of a call.
 func Slow(tool string, arguments any) ConformanceOption {
 	return func(c *conformance) { c.slow, c.arguments = tool, arguments }
 }
 
-// Conformance checks, in subtests, what a host relies on: the plugin says first who it is, echoes ids, acknowledges before it runs, answers each
-// request once, ignores what it does not know, shows lists that every client accepts, survives hostile frames, and ends when it should.
-// It serves p several times.
+// Conformance checks, in subtests, what a host relies on: the plugin says first who it is, echoes ids, acknowledges
+// before it runs, answers each request once, ignores what it does not know, shows lists that every client accepts,
+// survives hostile frames, and ends when it should. It serves p several times.
 func Conformance(t *testing.T, p *sdk.Plugin, opts ...ConformanceOption) {
 	t.Helper()
 	c := &conformance{p: p}
@@ -153,7 +153,7 @@ func (c *conformance) initialize(t *testing.T) {
 	h := Start(t, c.p)
 	for _, revision := range h.Ready().MCP {
 		s := h.OpenRaw(MCP(revision))
-		if revision < modern {
+		if revision < wire.RevisionModern {
 			raw, err := s.initialize()
 			var got struct {
 				ProtocolVersion string `json:"protocolVersion"`

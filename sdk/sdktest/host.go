@@ -1,4 +1,5 @@
-// Package sdktest drives a plugin in memory, over the real protocol and without processes or sockets, for the tests of its author:
+// Package sdktest drives a plugin in memory, over the real protocol and without processes or sockets, for the tests of
+// its author:
 //
 //	func TestEcho(t *testing.T) {
 //		host := sdktest.Start(t, newPlugin())
@@ -32,7 +33,8 @@ import (
 // patience bounds every wait for the plugin: 10 s, only so that a broken plugin fails a test instead of hanging it.
 const patience = 10 * time.Second
 
-// Host plays the host to one plugin. Its methods fail the test when the plugin breaks the protocol. Safe for concurrent use.
+// Host plays the host to one plugin. Its methods fail the test when the plugin breaks the protocol. Safe for concurrent
+// use.
 type Host struct {
 	t      testing.TB
 	conn   io.ReadWriteCloser
@@ -74,8 +76,8 @@ func Start(t testing.TB, p *sdk.Plugin) *Host {
 	return h
 }
 
-// Attach plays the host over a connection to a plugin that runs elsewhere, for example in a process of its own. The Host closes it at the end of
-// the test. Ended then waits for the end of the connection.
+// Attach plays the host over a connection to a plugin that runs elsewhere, for example in a process of its own. The
+// Host closes it at the end of the test. Ended then waits for the end of the connection.
 func Attach(t testing.TB, conn io.ReadWriteCloser) *Host {
 	t.Helper()
 	h := newHost(t, conn)
@@ -135,7 +137,8 @@ func (h *Host) Wait(what string, match func(Frame) bool) Frame {
 	return f
 }
 
-// Next is Wait for callers that handle the end: ok is false when the connection ended, or nothing came, before such a frame.
+// Next is Wait for callers that handle the end: ok is false when the connection ended, or nothing came, before such a
+// frame.
 func (h *Host) Next(match func(Frame) bool) (f Frame, ok bool) {
 	f, err := h.wait(match)
 	return f, err == nil
@@ -256,7 +259,8 @@ type Session struct {
 // SessionOption changes what Open sends.
 type SessionOption func(*wire.SessionOpen)
 
-// MCP makes the session speak that revision. For a legacy one, Open also sends initialize and notifications/initialized.
+// MCP makes the session speak that revision. For a legacy one, Open also sends initialize and
+// notifications/initialized.
 func MCP(revision string) SessionOption {
 	return func(o *wire.SessionOpen) { o.MCP = &revision }
 }
@@ -283,7 +287,7 @@ func mustJSON(v any) json.RawMessage {
 func (h *Host) Open(opts ...SessionOption) *Session {
 	h.t.Helper()
 	s := h.OpenRaw(opts...)
-	if s.revision != "" && s.revision < modern {
+	if s.revision != "" && s.revision < wire.RevisionModern {
 		if _, err := s.initialize(); err != nil {
 			h.t.Fatalf("initialize: %v", err)
 		}
@@ -315,9 +319,6 @@ func (h *Host) OpenRaw(opts ...SessionOption) *Session {
 // Root is session 0, for requests that belong to no client, such as sox/health. It needs no opening.
 func (h *Host) Root() *Session { return &Session{h: h} }
 
-// modern is the first revision without initialize.
-const modern = "2026-07-28"
-
 func (s *Session) initialize() (json.RawMessage, error) {
 	s.h.t.Helper()
 	return s.Call("initialize", map[string]any{
@@ -333,7 +334,8 @@ func (s *Session) Close() {
 	s.h.Root().Notify(wire.MethodSessionClose, wire.SessionClose{Session: s.Number})
 }
 
-// Start sends a request and returns its id. head holds further members of the envelope, such as `"ack":true` or `"timeout_ms":50`.
+// Start sends a request and returns its id. head holds further members of the envelope, such as `"ack":true` or
+// `"timeout_ms":50`.
 func (s *Session) Start(method string, params any, head ...string) uint64 {
 	s.h.t.Helper()
 	id := s.h.NewID()
@@ -354,7 +356,7 @@ func (s *Session) Start(method string, params any, head ...string) uint64 {
 
 // stamped adds to the params of a modern session what each of its requests must carry.
 func (s *Session) stamped(params any) any {
-	if s.revision < modern {
+	if s.revision < wire.RevisionModern {
 		return params
 	}
 	var members map[string]any
@@ -431,7 +433,8 @@ func (r ToolResult) Text() string {
 	return b.String()
 }
 
-// Tool calls a tool and returns its result; an error of the protocol fails the test. A tool's own failure is a result with IsError.
+// Tool calls a tool and returns its result; an error of the protocol fails the test. A tool's own failure is a result
+// with IsError.
 func (s *Session) Tool(name string, arguments any) ToolResult {
 	s.h.t.Helper()
 	raw, err := s.Call("tools/call", map[string]any{"name": name, "arguments": arguments})

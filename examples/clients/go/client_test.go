@@ -13,7 +13,7 @@ import (
 
 // children are what the test binary does when it is started as a child, by name.
 var children = map[string]func(){
-	"silent":   func() { select {} },
+	"silent":   func() { <-time.After(time.Hour) },
 	"not_json": func() { answer("hello") },
 	"array":    func() { answer(`[{"jsonrpc":"2.0","id":1,"result":1}]`) },
 	"two_ends": func() { answer(`{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":1,"message":"m"}}`) },

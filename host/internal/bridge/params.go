@@ -9,17 +9,14 @@ import (
 // MetaPrefix begins the members of _meta that MCP 2026-07-28 defines.
 const MetaPrefix = "io.modelcontextprotocol/"
 
-// Revisions at the border between the eras.
-const (
-	FirstModern = "2026-07-28"
-	LastLegacy  = "2025-11-25"
-)
-
 // Claims are what a modern request says of its client. Raw JSON.
 type Claims struct {
 	Capabilities []byte // nil = none
 	ClientInfo   []byte // nil is left out
 	LogLevel     []byte // nil is left out
+	// Input says that the request may be the retry of one that was answered with input_required: what it brings is
+	// kept. Without it that is left out, since no legacy client has been asked by a result.
+	Input bool
 }
 
 // Claim returns the params of a legacy request as a modern one has them.
@@ -30,8 +27,10 @@ func Claim(params []byte, c Claims) []byte {
 		case "_meta":
 			old = value
 			return nil
-		case "inputResponses", "requestState": // no legacy client has been asked
-			return nil
+		case "inputResponses", "requestState":
+			if !c.Input {
+				return nil
+			}
 		}
 		return value
 	})
@@ -42,9 +41,9 @@ func Claim(params []byte, c Claims) []byte {
 		}
 		return value
 	})
-	meta.add(MetaPrefix+"protocolVersion", []byte(`"`+FirstModern+`"`))
+	meta.add(MetaPrefix+"protocolVersion", text(wire.RevisionModern))
 	meta.add(MetaPrefix+"clientCapabilities", objectOr(c.Capabilities, "{}"))
-	if len(c.ClientInfo) > 0 && c.ClientInfo[0] == '{' {
+	if isObject(c.ClientInfo) {
 		meta.add(MetaPrefix+"clientInfo", c.ClientInfo)
 	}
 	if len(c.LogLevel) > 0 {
@@ -54,9 +53,9 @@ func Claim(params []byte, c Claims) []byte {
 	return out.end()
 }
 
-// Unclaim returns the params of a modern request as a legacy one has them.
+// Unclaim returns the params of a modern request or notification as a legacy one has them.
 func Unclaim(params []byte) []byte {
-	if len(params) == 0 || params[0] != '{' {
+	if !isObject(params) {
 		return params
 	}
 	return copyObject(params, func(name string, value []byte) []byte {
@@ -64,76 +63,22 @@ func Unclaim(params []byte) []byte {
 		case "inputResponses", "requestState":
 			return nil
 		case "_meta":
-			meta := copyObject(value, func(name string, value []byte) []byte {
-				if strings.HasPrefix(name, MetaPrefix) {
-					return nil
-				}
-				return value
-			})
-			if meta.empty() {
-				return nil
-			}
-			return meta.end()
+			return legacyMeta(value)
 		}
 		return value
 	}).end()
 }
 
-// Initialize returns the params of initialize for a modern client. capabilities and info may be nil.
-func Initialize(capabilities, info []byte) []byte {
-	out := newObject()
-	out.add("protocolVersion", []byte(`"`+LastLegacy+`"`))
-	out.add("capabilities", objectOr(capabilities, "{}"))
-	out.add("clientInfo", objectOr(info, `{"name":"sox-host","version":"1"}`))
-	return out.end()
-}
-
-// objectOr returns the object raw, or other if it is none.
-func objectOr(raw []byte, other string) []byte {
-	if len(raw) == 0 || raw[0] != '{' {
-		return []byte(other)
-	}
-	return raw
-}
-
-// object writes a JSON object member by member. Values are raw and are not looked at.
-type object struct{ out []byte }
-
-func newObject() *object { return &object{out: []byte{'{'}} }
-
-func (o *object) add(name string, value []byte) {
-	if len(o.out) > 1 {
-		o.out = append(o.out, ',')
-	}
-	o.out = append(wire.AppendQuote(o.out, name), ':')
-	o.out = append(o.out, value...)
-}
-
-func (o *object) empty() bool { return len(o.out) == 1 }
-
-// end closes the object and returns it.
-func (o *object) end() []byte { return append(o.out, '}') }
-
-// copyObject returns an object with the members of raw, as far as keep returns them: it gets each value and
-// returns the one to write, or nil to leave the member out. A raw that is no object counts as empty.
-func copyObject(raw []byte, keep func(name string, value []byte) []byte) *object {
-	o := newObject()
-	wire.EachMember(raw, func(name []byte, at wire.Span) bool {
-		key := string(name)
-		if value := keep(key, raw[at.Start:at.End]); value != nil {
-			o.add(key, value)
-		}
-		return true
-	})
-	return o
-}
-
-// Without returns the object raw without one member.
-func Without(raw []byte, member string) []byte {
-	return copyObject(raw, func(name string, value []byte) []byte {
-		if name == member {
+// legacyMeta returns a _meta without the members of the modern era, or nil if nothing is left.
+func legacyMeta(meta []byte) []byte {
+	out := copyObject(meta, func(name string, value []byte) []byte {
+		if strings.HasPrefix(name, MetaPrefix) {
 			return nil
 		}
 		return value
-	}).end()
+	})
+	if out.empty() {
+		return nil
+	}
+	return out.end()
 }

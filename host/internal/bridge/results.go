@@ -2,21 +2,28 @@ package bridge
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// cacheable are the methods whose modern results say how long they may be kept.
-var cacheable = map[string]bool{
-	"tools/list": true, "prompts/list": true, "resources/list": true, "resources/templates/list": true, "resources/read": true,
+// cacheable reports whether the modern results of a method say how long they may be kept.
+func cacheable(method string) bool {
+	switch method {
+	case "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read":
+		return true
+	}
+	return false
 }
 
-// Modern returns the result of a legacy server as a modern client needs it. serverInfo may be nil.
+// Modern returns the result of a legacy server as a modern client needs it, or nil for one that is no object.
+// serverInfo may be nil.
 func Modern(method string, result, serverInfo []byte) []byte {
+	if !isObject(result) {
+		return nil
+	}
 	var old []byte
 	out := newObject()
-	out.add("resultType", []byte(`"complete"`))
+	out.add("resultType", text("complete"))
 	wire.EachMember(result, func(name []byte, at wire.Span) bool {
 		value := result[at.Start:at.End]
 		switch key := string(name); key {
@@ -28,28 +35,36 @@ func Modern(method string, result, serverInfo []byte) []byte {
 		}
 		return true
 	})
-	if cacheable[method] {
+	if cacheable(method) {
 		out.add("ttlMs", []byte("0"))
-		out.add("cacheScope", []byte(`"private"`))
+		out.add("cacheScope", text("private"))
 	}
-	meta := copyObject(old, func(name string, value []byte) []byte {
+	if meta := withServerInfo(old, serverInfo); meta != nil {
+		out.add("_meta", meta)
+	}
+	return out.end()
+}
+
+// withServerInfo returns a result's _meta with this identity of the server and no other, or nil if it is empty then.
+func withServerInfo(meta, serverInfo []byte) []byte {
+	out := copyObject(meta, func(name string, value []byte) []byte {
 		if name == MetaPrefix+"serverInfo" {
 			return nil
 		}
 		return value
 	})
-	if serverInfo != nil {
-		meta.add(MetaPrefix+"serverInfo", serverInfo)
+	if isObject(serverInfo) {
+		out.add(MetaPrefix+"serverInfo", serverInfo)
 	}
-	if !meta.empty() {
-		out.add("_meta", meta.end())
+	if out.empty() {
+		return nil
 	}
 	return out.end()
 }
 
 // Typed returns a result that lacks its resultType with it.
 func Typed(result []byte, kind string) []byte {
-	if len(result) == 0 || result[0] != '{' {
+	if !isObject(result) {
 		return result
 	}
 	out := append(make([]byte, 0, len(result)+40), `{"resultType":`...)
@@ -62,34 +77,60 @@ func Typed(result []byte, kind string) []byte {
 	return append(out, result[1:]...)
 }
 
-// Legacy returns the result of a modern server without what legacy clients do not know, or would refuse.
+// Legacy returns the result of a modern server without what legacy clients do not know, or would refuse. It returns
+// nil for a result that is no object, and for one of a type that the legacy era does not have.
 func Legacy(method string, result []byte) []byte {
+	kind := string(wire.Unquote(wire.Member(result, "resultType")))
+	if !isObject(result) || kind != "" && kind != "complete" {
+		return nil
+	}
 	return copyObject(result, func(name string, value []byte) []byte {
 		switch name {
 		case "resultType", "ttlMs", "cacheScope":
 			return nil
 		case "_meta":
-			meta := copyObject(value, func(name string, value []byte) []byte {
-				if strings.HasPrefix(name, MetaPrefix) {
-					return nil
-				}
-				return value
-			})
-			if meta.empty() {
-				return nil
-			}
-			return meta.end()
+			return legacyMeta(value)
 		case "structuredContent": // any value since 2026-07-28, an object before
-			if method == "tools/call" && value[0] != '{' {
+			if method == "tools/call" && !isObject(value) {
 				return nil
 			}
 		case "content":
 			if method == "tools/call" && wire.IsNull(value) {
 				return []byte("[]")
 			}
+		case "tools":
+			if method == "tools/list" {
+				return legacyTools(value)
+			}
 		}
 		return value
 	}).end()
+}
+
+// legacyTools is LegacyTool for a list.
+func legacyTools(tools []byte) []byte {
+	out := []byte{'['}
+	ok := wire.EachElement(tools, func(tool []byte) bool {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(out, LegacyTool(tool)...)
+		return true
+	})
+	if !ok { // no array: nothing that could be repaired
+		return tools
+	}
+	return append(out, ']')
+}
+
+// LegacyTool returns a modern server's entry for a tool without an output schema that describes something else than an
+// object: legacy clients reject the whole list for one.
+func LegacyTool(tool []byte) []byte {
+	schema := wire.Member(tool, "outputSchema")
+	if schema == nil || string(wire.Unquote(wire.Member(schema, "type"))) == "object" {
+		return tool
+	}
+	return Without(tool, "outputSchema")
 }
 
 // Failure returns a plugin's error object as a client of either era may see it. What needs no change is
@@ -99,7 +140,7 @@ func Legacy(method string, result []byte) []byte {
 // -32022, which no legacy client knows; and -32022 speaks of the version between host and plugin, which is no
 // client's concern. Code 0 is what the official Go SDK gives to errors without one.
 func Failure(errObj []byte, modern bool) []byte {
-	if len(errObj) == 0 || errObj[0] != '{' {
+	if !isObject(errObj) {
 		return []byte(`{"code":-32603,"message":"the plugin answered with an error that is no object"}`)
 	}
 	code, ok := CodeOf(errObj)

@@ -124,7 +124,7 @@ func (c *Client) call(ctx context.Context, method string, params any, result any
 	}
 	id, err := c.conn.Start(w)
 	if err != nil {
-		return &rpc.LostError{Method: method, Phase: rpc.Unsent, Err: err}
+		return &rpc.LostError{Phase: rpc.Unsent, Err: err}
 	}
 	_ = c.conn.Flush() // a write error ends the connection, which retires the call
 	select {
@@ -132,7 +132,7 @@ func (c *Client) call(ctx context.Context, method string, params any, result any
 	case <-ctx.Done():
 		c.conn.Forget(id)
 		c.forget(id)
-		return fmt.Errorf("%s: %w", method, context.Cause(ctx))
+		return context.Cause(ctx)
 	}
 	if w.err != nil {
 		return w.err
@@ -202,7 +202,7 @@ func (w *waiter) Retire(r rpc.Reply) {
 	w.client.forget(w.id)
 	switch {
 	case r.Phase != rpc.Answered:
-		w.err = &rpc.LostError{Method: w.method, Phase: r.Phase, Err: r.Err}
+		w.err = &rpc.LostError{Phase: r.Phase, Err: r.Err}
 	case r.Env.Error() != nil:
 		w.err = rpc.ParseError(r.Env.Error())
 	default:

@@ -105,12 +105,12 @@ func ask(ctx context.Context, path string) *Found {
 	return f
 }
 
-// pidOf reads a process id from a socket's name, which socketName has matched.
+// pidOf reads a process id from the path of a socket that socketsOf found.
 func pidOf(path string) int {
-	m := socketName.FindStringSubmatch(filepath.Base(path))
-	if m == nil {
+	_, pid, ok := splitName(filepath.Base(path))
+	if !ok {
 		return 0
 	}
-	pid, _ := strconv.Atoi(m[2]) // ten digits at most
-	return pid
+	n, _ := strconv.Atoi(pid) // ten digits at most
+	return n
 }

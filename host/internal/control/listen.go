@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 
@@ -46,6 +47,9 @@ func listenAt(path string) (*Listener, error) {
 	}
 	return &Listener{Listener: l, lock: lock}, nil
 }
+
+// Accept returns the next connection of this user; os.ErrClosed after Close.
+func (l *Listener) Accept() (io.ReadWriteCloser, error) { return l.Listener.Accept() }
 
 // InPlace says whether commands can still find this listener, and nobody else can come to serve its path.
 func (l *Listener) InPlace() bool {

@@ -3,7 +3,9 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net"
+	"os"
 	"sync"
 	"testing"
 
@@ -31,17 +33,16 @@ func (l *memoryListener) dial() net.Conn {
 	return near
 }
 
-func (l *memoryListener) Accept() (net.Conn, error) {
+func (l *memoryListener) Accept() (io.ReadWriteCloser, error) {
 	select {
 	case c := <-l.conns:
 		return c, nil
 	case <-l.closed:
-		return nil, net.ErrClosed
+		return nil, os.ErrClosed
 	}
 }
 
-func (l *memoryListener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
-func (l *memoryListener) Addr() net.Addr { return &net.UnixAddr{} }
+func (l *memoryListener) Close() error { l.once.Do(func() { close(l.closed) }); return nil }
 
 type handlerFunc func(ctx context.Context, method string, params json.RawMessage, progress func(any)) (any, *wire.Error)
 

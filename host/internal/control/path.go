@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/sox-host/sox-host/plugin/socket"
 )
@@ -23,8 +23,26 @@ const (
 	socketSuffix = ".sock"
 )
 
-// socketName matches what Path makes, with the suffix of a second host of the same process id.
-var socketName = regexp.MustCompile(`^([0-9a-f]{12})-([0-9]{1,10})(-[0-9]{1,2})?\.sock$`)
+// splitName takes a name apart that Path makes, which may have the suffix of a second host of the same process id.
+// Other names are not ok.
+func splitName(name string) (digest, pid string, ok bool) {
+	bare, isSocket := strings.CutSuffix(name, socketSuffix)
+	digest, rest, _ := strings.Cut(bare, "-")
+	pid, number, numbered := strings.Cut(rest, "-")
+	ok = isSocket && consistsOf(hexDigits, digest, digestChars, digestChars) && consistsOf(decimals, pid, 1, 10) &&
+		(!numbered || consistsOf(decimals, number, 1, 2))
+	return digest, pid, ok
+}
+
+const (
+	decimals  = "0123456789"
+	hexDigits = decimals + "abcdef"
+)
+
+// consistsOf reports whether s has from least to most characters, all of them among chars.
+func consistsOf(chars, s string, least, most int) bool {
+	return least <= len(s) && len(s) <= most && strings.Trim(s, chars) == ""
+}
 
 // RunFolder is the folder of the control sockets of a home.
 func RunFolder(home string) string { return filepath.Join(home, "run") }

@@ -37,12 +37,13 @@ func TestPathFitsOrMovesAsAWhole(t *testing.T) {
 func TestSocketNamesAreOursAlone(t *testing.T) {
 	p := placeWithin("/r", "/p", 1000, 107)
 	for _, own := range []string{p.path(1, 1), p.path(1<<31-1, maxSameName)} {
-		if !socketName.MatchString(filepath.Base(own)) {
+		if digest, _, ok := splitName(filepath.Base(own)); !ok || digest != p.digest {
 			t.Errorf("%s is not recognised", own)
 		}
 	}
-	for _, foreign := range []string{"proxy-notes-0123456789abcdef.sock", "p-0123456789abcdef.sock", "0123456789ab.sock", "x0123456789ab-1.sock", "0123456789ab-1.sock.bak", ".0123456789ab-1.sock"} {
-		if socketName.MatchString(foreign) {
+	for _, foreign := range []string{"proxy-notes-0123456789abcdef.sock", "p-0123456789abcdef.sock", "0123456789ab.sock", "x0123456789ab-1.sock", "0123456789ab-1.sock.bak", ".0123456789ab-1.sock",
+		"0123456789ab-.sock", "0123456789ab-1", "0123456789ab-1-.sock", "0123456789ab-1-100.sock", "0123456789ab-1-1-1.sock", "0123456789ab-12345678901.sock", "0123456789aB-1.sock", "0123456789ab-x.sock"} {
+		if _, _, ok := splitName(foreign); ok {
 			t.Errorf("%s is taken for a control socket", foreign)
 		}
 	}

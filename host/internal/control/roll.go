@@ -25,7 +25,7 @@ func LockRoll(home, pluginsDir, plugin string) (unlock func(), err error) {
 	}
 	return func() {
 		if lock.Verify() == nil {
-			_ = removeFile(lock.Path()) // as its holder, see sweepOne; a file that stays harms nobody
+			_ = removeFile(lock.Path()) // as its holder, see socket.RemoveStale; a file that stays harms nobody
 		}
 		lock.Close()
 	}, nil

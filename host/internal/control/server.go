@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -48,10 +48,16 @@ type Handler interface {
 	Control(ctx context.Context, method string, params json.RawMessage, progress func(v any)) (any, *wire.Error)
 }
 
+// Acceptor is where connections come from. After Close, Accept returns os.ErrClosed.
+type Acceptor interface {
+	Accept() (io.ReadWriteCloser, error)
+	Close() error
+}
+
 // Serve answers requests on l until ctx ends or l is closed. It then closes l, waits for the requests that run,
 // sends their answers as far as the peers read, and closes every connection. Bytes that are no frames end their
 // connection and nothing else. The error is nil when ctx ended, else that of accepting.
-func Serve(ctx context.Context, l net.Listener, h Handler) error {
+func Serve(ctx context.Context, l Acceptor, h Handler) error {
 	s := newServer(h)
 	err := s.accept(ctx, l)
 	s.shut()
@@ -89,7 +95,7 @@ func newServer(h Handler) *server {
 }
 
 // accept serves l until ctx ends or l is closed, and closes it. Connections outlive it.
-func (s *server) accept(ctx context.Context, l net.Listener) error {
+func (s *server) accept(ctx context.Context, l Acceptor) error {
 	defer l.Close()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
@@ -98,7 +104,7 @@ func (s *server) accept(ctx context.Context, l net.Listener) error {
 		switch {
 		case err == nil:
 			s.serveConn(ctx, nc)
-		case errors.Is(err, net.ErrClosed) || ctx.Err() != nil:
+		case errors.Is(err, os.ErrClosed) || ctx.Err() != nil:
 			return err
 		default:
 			pause := time.NewTimer(acceptPause)
@@ -111,7 +117,7 @@ func (s *server) accept(ctx context.Context, l net.Listener) error {
 	}
 }
 
-func (s *server) serveConn(ctx context.Context, nc net.Conn) {
+func (s *server) serveConn(ctx context.Context, nc io.ReadWriteCloser) {
 	conn := rpc.NewConn(nc, rpc.Options{
 		MaxFrameBytes: maxFrameBytes,
 		Serve:         func(c *rpc.Conn, env *wire.Envelope) { s.receive(ctx, c, env) },

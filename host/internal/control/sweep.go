@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -27,13 +26,15 @@ const (
 	abandonedAfter = time.Minute
 )
 
-// temporaryName is what plugin/socket binds before it renames.
-var temporaryName = regexp.MustCompile(`^\.[0-9a-f]{8}$`)
+// isTemporary reports whether a name is what plugin/socket binds before it renames.
+func isTemporary(name string) bool {
+	digits, dotted := strings.CutPrefix(name, ".")
+	return dotted && consistsOf(hexDigits, digits, 8, 8)
+}
 
 // Sweep removes the sockets and lock files that dead hosts left in a run folder, and returns how many hosts
-// that were. A host is dead when its life lock is free and its socket refuses connections; both are asked while
-// holding the lock, so that a host on its way up is never met. Whatever else lies there is left alone. One
-// entry that cannot be judged does not keep the others.
+// that were; socket.RemoveStale says when one is dead. Whatever else lies there is left alone. One entry that
+// cannot be judged does not keep the others.
 func Sweep(runDir string) (dead int, err error) {
 	entries, err := readFolder(runDir)
 	if err != nil {
@@ -42,15 +43,16 @@ func Sweep(runDir string) (dead int, err error) {
 	paths := make(map[string]struct{})
 	var errs []error
 	for _, name := range entries {
-		switch bare := strings.TrimSuffix(name, ".lock"); {
-		case socketName.MatchString(bare):
+		bare := strings.TrimSuffix(name, ".lock")
+		switch _, _, isSocket := splitName(bare); {
+		case isSocket:
 			paths[filepath.Join(runDir, bare)] = struct{}{}
-		case temporaryName.MatchString(name):
+		case isTemporary(name):
 			errs = append(errs, sweepTemporary(filepath.Join(runDir, name)))
 		}
 	}
 	for path := range paths {
-		removed, err := sweepOne(path)
+		removed, err := socket.RemoveStale(path)
 		if removed {
 			dead++
 		}
@@ -62,31 +64,9 @@ func Sweep(runDir string) (dead int, err error) {
 	return dead, nil
 }
 
-func sweepOne(path string) (removed bool, err error) {
-	lock, err := socket.TryLock(socket.LockPath(path))
-	if errors.Is(err, socket.ErrLocked) {
-		return false, nil // alive, or starting
-	}
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
-	found, err := socket.Probe(context.Background(), path)
-	if err != nil {
-		return false, err
-	}
-	switch found {
-	case socket.StaleOrStarting:
-		if err := removeFile(path); err != nil {
-			return false, err
-		}
-	case socket.Absent:
-	default:
-		return false, nil // somebody holds the listening end without the lock: not ours to judge
-	}
-	// Removing a lock file is safe for its holder alone: whoever opened it before finds, once it has the lock,
-	// that the path leads elsewhere, and starts again.
-	return true, removeFile(lock.Path())
+// Sockets returns the paths of all control sockets in a run folder, of hosts alive and dead.
+func Sockets(runDir string) ([]string, error) {
+	return socketsIn(runDir, func(string) bool { return true })
 }
 
 func sweepTemporary(path string) error {
@@ -106,14 +86,18 @@ func sweepTemporary(path string) error {
 
 // socketsOf returns the paths of the sockets that belong to a place, sorted.
 func socketsOf(p place) ([]string, error) {
-	entries, err := readFolder(p.dir)
+	return socketsIn(p.dir, func(digest string) bool { return digest == p.digest })
+}
+
+func socketsIn(dir string, wanted func(digest string) bool) ([]string, error) {
+	entries, err := readFolder(dir)
 	if err != nil {
 		return nil, err
 	}
 	var paths []string
 	for _, name := range entries {
-		if m := socketName.FindStringSubmatch(name); m != nil && m[1] == p.digest {
-			paths = append(paths, filepath.Join(p.dir, name))
+		if digest, _, ok := splitName(name); ok && wanted(digest) {
+			paths = append(paths, filepath.Join(dir, name))
 		}
 	}
 	slices.Sort(paths)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sox-host/sox-host/host/internal/stack"
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -17,6 +18,10 @@ type Handler interface {
 	Oversize(e *wire.LineSizeError) // a line that was skipped
 	Idle()                          // no further line is at hand: flush
 }
+
+// watchDelay is how long after the start the client's ends are watched: 20 ms. It takes a thread, and the first answers
+// go out sooner without.
+const watchDelay = 20 * time.Millisecond
 
 // lastLine bounds how long the line that is being handled may wait for the client to read, once Run is to end:
 // 300 ms, a part of the 1.5 s in which the host is to be gone.
@@ -89,6 +94,7 @@ func (f *Stdio) Run(ctx context.Context, h Handler) error {
 	over := false
 	// Ends with the input. Not joined: see above.
 	go func() {
+		stack.Grow()
 		lines := wire.NewLineReader(f.in, f.limit)
 		for {
 			line, err := lines.Next()
@@ -113,8 +119,9 @@ func (f *Stdio) Run(ctx context.Context, h Handler) error {
 			}
 		}
 	}()
-	// The end of the input is behind what has not been read yet, perhaps for ever: the reader waits for a client that does not read.
-	watchPeer(f.in, f.closing, f.out, f.hangUp)
+	// The end of the input is behind what has not been read yet, perhaps for ever: the reader waits for a client that
+	// does not read.
+	defer time.AfterFunc(watchDelay, func() { watchPeer(f.in, f.closing, f.out, f.hangUp) }).Stop()
 
 	var err error
 	select {

@@ -2,13 +2,10 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
+	"sync"
 
 	"github.com/sox-host/sox-host/plugin/wire"
 )
-
-// batchRevision is the only revision of MCP whose servers must accept batches.
-const batchRevision = "2025-03-26"
 
 const (
 	// maxBatch bounds the envelopes of one batch: 1,024.
@@ -17,18 +14,20 @@ const (
 	maxBatches = 64
 )
 
-// batch is a JSON array of envelopes whose answers go out together. Guarded by Session.mu.
+// batch is a JSON array of envelopes whose answers go out together. As long as one is due, all ids of the batch are
+// in use: the client has seen none of the answers.
 type batch struct {
-	out  []byte // the array so far, without its end
-	left int    // answers that are due
-	over bool   // sent
-	ids  []string
+	due map[string]int // answers that are due, by raw id; an id may stand in a batch twice. Guarded by Session.mu
+
+	mu   sync.Mutex // never held together with another lock
+	out  []byte     // the array so far, without its end; guarded by mu
+	left int        // answers that are due; guarded by mu
 }
 
 // batch handles an array of envelopes. It reports false where there are none: then the line is ignored, as any
 // that is no envelope.
 func (s *Session) batch(line []byte) bool {
-	if s.legacy == nil || s.legacy.up.Revision != batchRevision || !wire.ValidValue(line) {
+	if s.legacy == nil || s.legacy.up.Revision != wire.RevisionBatches || !wire.ValidValue(line) {
 		return false
 	}
 	n := 0
@@ -36,7 +35,8 @@ func (s *Session) batch(line []byte) bool {
 	if n == 0 || n > maxBatch {
 		return false
 	}
-	b := &batch{out: []byte{'['}, left: 1} // so that it does not end before its last part has been looked at
+	// left is 1, so that it does not end before its last part has been looked at.
+	b := &batch{due: make(map[string]int), out: []byte{'['}, left: 1}
 	s.mu.Lock()
 	full := s.batches >= maxBatches
 	s.batches++
@@ -48,91 +48,83 @@ func (s *Session) batch(line []byte) bool {
 		switch err := wire.Scan(raw, env); {
 		case err == nil:
 			if env.Kind == wire.Request && !s.joinBatch(b, env.ID()) {
-				refusal := duplicateID()
-				s.write(func(dst []byte) []byte { return wire.AppendError(dst, env.ID(), refusal) })
+				s.refuseLine(env.ID(), duplicateID())
 				return true
 			}
 			if full && env.Kind == wire.Request {
-				s.writeError(env.ID(), wire.NewError(wire.CodeBusy, fmt.Sprintf("%d batches are open already", maxBatches), wire.ErrorData{RetryAfterMS: 250}))
+				s.refuse(env.ID(), wire.CodeBusy, wire.ErrorData{RetryAfterMS: 250},
+					"%d batches are open already", maxBatches)
 				return true
 			}
 			envelopes = append(envelopes, env)
 		case errors.As(err, &e) && e.ID != nil:
 			s.log.Warn("refused a part of a batch", "error", err)
+			s.gw.odd("", oddLine, e.Reason)
 			if s.joinBatch(b, e.ID) {
 				s.writeError(e.ID, notAnEnvelope(e))
 			}
 		default:
 			s.log.Warn("ignored a part of a batch", "error", err)
+			s.gw.odd("", oddLine, "a part of an array")
 		}
 		return true
 	})
+	s.handling = b
 	for _, env := range envelopes {
 		if string(env.Method()) == "initialize" && env.Kind == wire.Request {
-			s.writeError(env.ID(), wire.NewError(wire.CodeInvalidRequest, "initialize must not be part of a batch", wire.ErrorData{}))
+			s.refuse(env.ID(), wire.CodeInvalidRequest, wire.ErrorData{},
+				"initialize must not be part of a batch")
 			continue
 		}
 		s.env = *env // so that what it dispatches is flushed with the rest of the line
 		s.envelope(&s.env)
 	}
-	s.mu.Lock()
-	b.left--
-	out := s.completeLocked(b)
-	s.mu.Unlock()
-	s.sendBatch(out)
+	s.handling = nil
+	s.settleBatch(b)
 	return true
 }
 
-// joinBatch makes the answer to an id a part of b. It reports false for one that is a part of another open batch.
+// joinBatch makes the answer to an id a part of b, before b's first request is handled. It reports false for an id
+// that is in use by another request or batch.
 func (s *Session) joinBatch(b *batch, id []byte) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if other := s.batchOf[string(id)]; other != nil && other != b {
-		return false
-	}
-	if s.batchOf == nil {
-		s.batchOf = make(map[string]*batch)
-	}
-	s.batchOf[string(id)] = b
-	s.batching.Store(true)
-	b.left++
-	b.ids = append(b.ids, string(id))
-	return true
-}
-
-// completeLocked takes a batch that is complete out of the table and returns its line, or nil.
-func (s *Session) completeLocked(b *batch) []byte {
-	if b.left > 0 || b.over {
-		return nil
-	}
-	b.over = true
-	s.batches--
-	for _, id := range b.ids {
-		if s.batchOf[id] == b {
-			delete(s.batchOf, id)
+	free := s.batchOf[string(id)] == b || s.batchOf[string(id)] == nil && !s.openLocked(id)
+	if free {
+		if s.batchOf == nil {
+			s.batchOf = make(map[string]*batch)
 		}
+		s.batchOf[string(id)] = b
+		s.batching.Store(true)
+		b.due[string(id)]++
 	}
-	s.batching.Store(len(s.batchOf) > 0)
-	if len(b.out) == 1 { // only notifications, or everything was cancelled: nothing is answered
+	s.mu.Unlock()
+	if free {
+		b.mu.Lock()
+		b.left++
+		b.mu.Unlock()
+	}
+	return free
+}
+
+// dueIn returns the batch that waits for an answer to an id, nil for none, and takes that answer as given.
+func (s *Session) dueIn(id []byte) *batch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.batchOf[string(id)]
+	if b == nil || b.due[string(id)] == 0 {
 		return nil
 	}
-	return append(b.out, ']')
+	b.due[string(id)]--
+	return b
 }
 
-func (s *Session) sendBatch(out []byte) {
-	if out != nil {
-		s.write(func(dst []byte) []byte { return append(dst, out...) })
-	}
-}
-
-// gather adds an answer to the batch that its request came in. It reports false for any other request.
-func (s *Session) gather(id []byte, build func(dst []byte) []byte) bool {
-	s.mu.Lock()
-	b := s.batchOf[string(id)]
+// collect adds an answer to the batch that its request came in. It reports false for any other request.
+func (s *Session) collect(id []byte, build func(dst []byte) []byte) bool {
+	b := s.dueIn(id)
 	if b == nil {
-		s.mu.Unlock()
 		return false
 	}
+	b.mu.Lock()
 	before := len(b.out)
 	if before > 1 {
 		b.out = append(b.out, ',')
@@ -144,12 +136,11 @@ func (s *Session) gather(id []byte, build func(dst []byte) []byte) bool {
 		} else {
 			b.out = b.out[:before]
 		}
-		b.out = wire.AppendError(b.out, id, wire.NewError(wire.CodeResponseTooLarge, "the answers of this batch are too long for one line; send fewer requests at once", wire.ErrorData{}))
+		const text = "the answers of this batch are too long for one line; send fewer requests at once"
+		b.out = wire.AppendError(b.out, id, wire.NewError(wire.CodeResponseTooLarge, text, wire.ErrorData{}))
 	}
-	b.left--
-	out := s.completeLocked(b)
-	s.mu.Unlock()
-	s.sendBatch(out)
+	b.mu.Unlock()
+	s.settleBatch(b)
 	return true
 }
 
@@ -158,14 +149,28 @@ func (s *Session) unbatch(id []byte) {
 	if !s.batching.Load() {
 		return
 	}
-	s.mu.Lock()
-	b := s.batchOf[string(id)]
-	var out []byte
-	if b != nil {
-		delete(s.batchOf, string(id))
-		b.left--
-		out = s.completeLocked(b)
+	if b := s.dueIn(id); b != nil {
+		s.settleBatch(b)
 	}
+}
+
+// settleBatch counts one answer that is not due any more, and sends the batch after the last.
+func (s *Session) settleBatch(b *batch) {
+	b.mu.Lock()
+	b.left--
+	left, out := b.left, b.out
+	b.mu.Unlock()
+	if left > 0 {
+		return
+	}
+	s.mu.Lock()
+	s.batches--
+	for id := range b.due {
+		delete(s.batchOf, id)
+	}
+	s.batching.Store(len(s.batchOf) > 0)
 	s.mu.Unlock()
-	s.sendBatch(out)
+	if len(out) > 1 { // else only notifications, or everything was cancelled: nothing is answered
+		s.write(func(dst []byte) []byte { return append(append(dst, out...), ']') })
+	}
 }

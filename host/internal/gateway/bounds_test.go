@@ -44,21 +44,22 @@ func last(lines []string) string {
 
 func TestRequestsThatWaitForAPluginAreBounded(t *testing.T) {
 	inWorld(t, "late", func(t *testing.T, w *world) {
-		for i := range maxInFlight + 1 {
+		const most = maxInFlight / 2 // what waits counts as one plugin
+		for i := range most + 1 {
 			w.session.Line(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"sleepy.nap"}`, i))
 		}
 		w.session.Idle()
 		settle()
-		if lines := w.out.take(); len(lines) != 1 || !strings.Contains(lines[0], "E_BUSY") || !strings.Contains(lines[0], fmt.Sprintf(`"id":%d,`, maxInFlight)) {
+		if lines := w.out.take(); len(lines) != 1 || !strings.Contains(lines[0], "E_BUSY") || !strings.Contains(lines[0], fmt.Sprintf(`"id":%d,`, most)) {
 			t.Fatalf("answers: %.300q", lines)
 		}
 		time.Sleep(20 * time.Second) // virtual time
 		synctest.Wait()
-		if n := len(w.out.take()); n != maxInFlight {
-			t.Errorf("%d answers, want %d", n, maxInFlight)
+		if n := len(w.out.take()); n != most {
+			t.Errorf("%d answers, want %d", n, most)
 		}
-		if w.session.openBytes != 0 || len(w.session.parked) != 0 || len(w.session.parkOrder) != 0 {
-			t.Errorf("left: %d bytes, %d and %d parked", w.session.openBytes, len(w.session.parked), len(w.session.parkOrder))
+		if w.session.all.bytes != 0 || len(w.session.parked) != 0 || len(w.session.parkOrder) != 0 {
+			t.Errorf("left: %d bytes, %d and %d parked", w.session.all.bytes, len(w.session.parked), len(w.session.parkOrder))
 		}
 	})
 }
@@ -66,12 +67,12 @@ func TestRequestsThatWaitForAPluginAreBounded(t *testing.T) {
 func TestBytesOfOpenRequestsAreBounded(t *testing.T) {
 	inWorld(t, "one", func(t *testing.T, w *world) {
 		large := strings.Repeat("x", maxOpenBytes/4)
-		for i := range 5 {
+		for i := range 3 {
 			w.session.Line(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"demo.hold","params":{"x":"%s"}}`, i, large))
 			if i == 0 {
 				w.session.mu.Lock()
-				if w.session.openBytes < len(large) {
-					t.Errorf("%d bytes are accounted for", w.session.openBytes)
+				if w.session.all.bytes < len(large) {
+					t.Errorf("%d bytes are accounted for", w.session.all.bytes)
 				}
 				w.session.mu.Unlock()
 			}
@@ -86,7 +87,8 @@ func TestQuestionsToAClientAreBounded(t *testing.T) {
 	inWorld(t, "full", func(t *testing.T, w *world) {
 		w.send(`{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{}}}`)
 		settle()
-		for i := range maxReverse + 1 {
+		const most = maxReverse / 2 // of one plugin alone
+		for i := range most + 1 {
 			w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"demo__ask"}}`, i))
 		}
 		settle()
@@ -95,11 +97,11 @@ func TestQuestionsToAClientAreBounded(t *testing.T) {
 			switch {
 			case strings.Contains(line, "elicitation/create"):
 				asked++
-			case strings.Contains(line, "has 256 requests to answer already"):
+			case strings.Contains(line, "128 of them of plugin demo"):
 				refused++
 			}
 		}
-		if asked != maxReverse || refused != 1 {
+		if asked != most || refused != 1 {
 			t.Errorf("asked %d, refused %d", asked, refused)
 		}
 		// What the dead asked is forgotten, and there is room again.
@@ -117,12 +119,13 @@ func TestQuestionsToAClientAreBounded(t *testing.T) {
 
 func TestCallsThatWaitForInputAreBounded(t *testing.T) {
 	inWorld(t, "eras", func(t *testing.T, w *world) {
-		for i := range maxSuspended + 1 {
+		const most = maxSuspended / 2 // of one plugin alone
+		for i := range most + 1 {
 			w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"old__ask",%s}}`, i, claim))
 			settle()
 		}
 		lines := w.out.take()
-		if out := last(lines); len(lines) != maxSuspended+1 || !strings.Contains(out, "wait for the client's input already") {
+		if out := last(lines); len(lines) != most+1 || !strings.Contains(out, "wait for the client's input already") {
 			t.Errorf("%d answers, the last is %.300q", len(lines), out)
 		}
 		time.Sleep(inputWait + time.Second) // virtual time

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +25,8 @@ type call struct {
 	id      []byte // the client's, as it came. Written under Session.mu while suspended
 	seq     uint64 // order of admission
 	target  *slot.Slot
-	bridged bool // the plugin serves only the other era
+	share   *share // the plugin's
+	bridged bool   // the plugin serves only the other era
 	req     slot.Request
 	buf     *buffer  // method and params of req
 	answer  *buffer  // the result, where it had to be changed; nil = none
@@ -40,9 +40,10 @@ type call struct {
 	rounds int     // how often its plugin has asked a legacy client for input
 	uri    string  // of a subscribe or unsubscribe
 
-	phase   atomic.Int32
-	gather  *gather    // input of a legacy client that is being gathered; guarded by Session.mu
-	waiting *suspended // guarded by Session.mu
+	phase     atomic.Int32
+	gather    *gather    // input of a legacy client that is being gathered; guarded by Session.mu
+	cancelled cancelled  // guarded by Session.mu
+	waiting   *suspended // guarded by Session.mu
 
 	progressMu sync.Mutex
 	held       [][]byte // progress lines not yet sent, oldest first
@@ -57,21 +58,19 @@ const (
 	phaseSuspended
 )
 
+// cancelled says whether the client has cancelled a call: it may be too late, since it is just being answered.
+type cancelled uint8
+
+const (
+	notCancelled cancelled = iota
+	cancelledSilently
+	cancelledWithAnswer
+)
+
 func (c *call) bytes() int { return len(c.req.Params) + len(c.id) }
 
 // method is the request's, as the client spells it.
 func (c *call) method() string { return string(wire.Unquote(c.req.Method)) }
-
-// refusalLocked says why a request of so many bytes cannot be taken; nil if it can.
-func (s *Session) refusalLocked(bytes int) *wire.Error {
-	switch {
-	case len(s.inFlight)+len(s.parked) >= maxInFlight:
-		return wire.NewError(wire.CodeBusy, fmt.Sprintf("%d requests are open already", maxInFlight), wire.ErrorData{RetryAfterMS: 250})
-	case s.openBytes > 0 && s.openBytes+bytes > maxOpenBytes:
-		return wire.NewError(wire.CodeBusy, fmt.Sprintf("the open requests hold %d bytes already", s.openBytes), wire.ErrorData{RetryAfterMS: 250})
-	}
-	return nil
-}
 
 func duplicateID() *wire.Error {
 	return wire.NewError(wire.CodeInvalidRequest, "a request with this id is still open; ids must not be reused before the answer", wire.ErrorData{Detail: "duplicate id"})
@@ -84,12 +83,17 @@ func (s *Session) admit(c *call) bool {
 	var refusal *wire.Error
 	switch {
 	case s.closed:
+		leaves := s.leavesLocked(c.id)
 		s.mu.Unlock()
+		if leaves { // Close has left it to us
+			s.writeError(c.id, notSentError())
+		}
 		return false
-	case s.openLocked(c.id):
+	case s.openLocked(c.id) && !s.leavesLocked(c.id):
 		refusal = duplicateID()
 	default:
-		refusal = s.refusalLocked(c.bytes())
+		c.share = s.shareLocked(c.target.Name())
+		refusal = s.refusalLocked(c.share, c.bytes())
 	}
 	if refusal == nil {
 		s.enterLocked(c)
@@ -105,8 +109,9 @@ func (s *Session) admit(c *call) bool {
 func (s *Session) enterLocked(c *call) {
 	s.lastSeq++
 	c.seq = s.lastSeq
+	s.enteredLocked(c.id)
 	s.inFlight[string(c.id)] = c
-	s.openBytes += c.bytes()
+	s.takeLocked(c.share, c.bytes())
 	if c.level > 0 {
 		s.logCalls.Add(1)
 	}
@@ -124,7 +129,7 @@ func (s *Session) retireLocked(c *call) bool {
 		return false
 	}
 	delete(s.inFlight, string(c.id))
-	s.openBytes -= c.bytes()
+	s.giveLocked(c.share, c.bytes())
 	if c.level > 0 {
 		s.logCalls.Add(-1)
 	}
@@ -199,15 +204,15 @@ func (c *call) writeAnswer(result []byte, version string) {
 	s := c.s
 	if c.era.up.Revision != "" && (len(result) == 0 || result[0] != '{') {
 		// Every result of MCP is an object; clients drop another answer and wait on.
-		s.writeError(c.id, wire.NewError(wire.CodeInternal, fmt.Sprintf("plugin %s answered with a result that is no object", c.target.Name()),
-			wire.ErrorData{Plugin: c.target.Name(), Version: version, Executed: wire.ExecutedYes}))
+		s.gw.odd(c.target.Name(), oddResult, c.method())
+		s.refuse(c.id, wire.CodeInternal, wire.ErrorData{Plugin: c.target.Name(), Version: version, Executed: wire.ExecutedYes},
+			"plugin %s answered with a result that is no object", c.target.Name())
 		return
 	}
 	s.seen.note(s, c.target, result)
 	if limit := s.gw.cfg.MaxOutputBytes; limit > 0 && len(result)+len(c.id)+len(`{"jsonrpc":"2.0","id":,"result":}`) > limit {
-		s.writeError(c.id, wire.NewError(wire.CodeResponseTooLarge,
-			fmt.Sprintf("the answer of plugin %s has %d bytes, more than the %d that can be sent; ask for less", c.target.Name(), len(result), limit),
-			wire.ErrorData{Plugin: c.target.Name(), Version: version}))
+		s.refuse(c.id, wire.CodeResponseTooLarge, wire.ErrorData{Plugin: c.target.Name(), Version: version},
+			"the answer of plugin %s has %d bytes, more than the %d that can be sent; ask for less", c.target.Name(), len(result), limit)
 		return
 	}
 	s.writeResult(c.id, result)
@@ -257,18 +262,42 @@ func (c *call) again(target *slot.Slot, bridged bool, params []byte) bool {
 		next.translate()
 	}
 	s.mu.Lock()
-	mine := s.inFlight[string(c.id)] == c && !s.closed
+	if s.endIfNotWantedLocked(c) {
+		return false
+	}
+	mine := s.inFlight[string(c.id)] == c
 	if mine {
 		s.lastSeq++
 		next.seq = s.lastSeq
 		s.inFlight[string(c.id)] = next
-		s.openBytes += next.bytes() - c.bytes()
+		next.share = s.shareLocked(target.Name())
+		s.giveLocked(c.share, c.bytes())
+		s.takeLocked(next.share, next.bytes())
 	}
 	s.mu.Unlock()
 	if mine {
 		flushConn(target.Dispatch(&next.req))
 	}
 	return mine
+}
+
+// endIfNotWantedLocked ends a call that would go on, if since its plugin's answer came the client has cancelled it or
+// the session has been closed. It reports whether it did; then Session.mu is no longer held.
+func (s *Session) endIfNotWantedLocked(c *call) bool {
+	how, closed := c.cancelled, s.closed // Close has emptied the table, and left this call to us
+	if !closed && (how == notCancelled || s.inFlight[string(c.id)] != c) {
+		return false
+	}
+	s.mu.Unlock()
+	c.endProgress()
+	if how == notCancelled {
+		c.refuseInput()
+	} else {
+		s.cancelled(c.id, how == cancelledWithAnswer)
+	}
+	s.retire(c)
+	s.flush()
+	return true
 }
 
 // flushConn flushes what was dispatched from a goroutine that is not the client's reader.

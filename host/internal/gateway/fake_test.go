@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -28,9 +29,10 @@ import (
 //	echo       answers with the params as they came
 //	slow       answers only when cancelled, and then late
 //	progress   sends two progress notifications, then answers
-//	slowly     sends a progress notification, waits 200 ms, answers
+//	slowly     sends a progress notification, waits 200 ms, answers, and sends another one too late
 //	ask        asks the client for elicitation, answers with what came back
 //	pretty     answers with line ends between its tokens
+//	sample     asks the client for sampling with arguments.token, answers with the progress and the answer
 //	both       asks the client for elicitation and sampling at once, answers with what came back
 //	impatient  asks the client, and answers after 1 s without waiting for it
 //	leave      asks the client, and withdraws that after 1 s
@@ -41,6 +43,7 @@ import (
 //	log        logs at three levels, then answers
 //	touch      says that the resource arguments.uri has changed, then answers
 //	link       answers with a link to arguments.uri
+//	grow       lists one more tool, "grown_N", in the place of the one before, says so, and answers
 //
 // Resources that it does not list are not found, unless their uri begins with its name.
 //
@@ -49,16 +52,20 @@ import (
 type fakePlugin struct {
 	name    string
 	version string
-	lists   map[string]string // method → result
+	lists   map[string]string // method → result; "hang" = no answer
 	methods []string
 	caps    string        // of initialize and server/discover
 	mcp     []string      // revisions served; nil = both eras
 	boot    time.Duration // before the ready frame
+	grown   int           // calls of grow
+	fails   string        // why it cannot be started; "" = it can
+	refuses string        // why it opens no MCP session; "" = it does
 
 	conn   *rpc.Conn
 	mu     sync.Mutex
 	listen []byte   // id of the open subscriptions/listen
 	seen   []string // methods received, for assertions
+	told   []string // params of the progress that came from the client
 	exited chan struct{}
 }
 
@@ -98,6 +105,10 @@ func (p *fakePlugin) serve(c *rpc.Conn, env *wire.Envelope) {
 	if env.WantsAck() {
 		_ = c.Send(func(dst []byte) []byte { return wire.AppendAck(dst, id) })
 	}
+	if p.refuses != "" && (method == "initialize" || method == "server/discover") {
+		_ = c.ReplyError(id, wire.NewError(wire.CodeUnavailable, p.refuses, wire.ErrorData{}))
+		return
+	}
 	switch method {
 	case wire.MethodShutdown:
 		_ = c.Notify(0, wire.MethodBye, nil)
@@ -119,6 +130,10 @@ func (p *fakePlugin) serve(c *rpc.Conn, env *wire.Envelope) {
 		if string(env.RequestID()) == string(listen) {
 			_ = c.Reply(listen, []byte(`{"resultType":"complete"}`))
 		}
+	case "notifications/progress":
+		p.mu.Lock()
+		p.told = append(p.told, string(env.Params()))
+		p.mu.Unlock()
 	case "resources/read":
 		uri := string(wire.Unquote(env.URI()))
 		if strings.Contains(p.lists["resources/list"], `"`+uri+`"`) || strings.HasPrefix(uri, p.name) {
@@ -128,6 +143,7 @@ func (p *fakePlugin) serve(c *rpc.Conn, env *wire.Envelope) {
 		_ = c.ReplyError(id, wire.Errorf(wire.CodeResourceNotFound, "%s does not know it", p.name))
 	default:
 		switch {
+		case p.lists[method] == "hang":
 		case p.lists[method] != "":
 			reply(p.lists[method])
 		case env.Kind == wire.Request && (method == wire.MethodSessionOpen || method == wire.MethodHealth || method == "logging/setLevel"):
@@ -161,6 +177,18 @@ func (p *fakePlugin) tool(c *rpc.Conn, env *wire.Envelope, id []byte) {
 		go func() { _ = c.Close() }()
 	case "pretty":
 		_ = c.Reply(id, []byte("{\n  \"content\": [ ],\r\n  \"note\": \"a\\nb  c\"\n}"))
+	case "sample":
+		ask := append(append([]byte(`{"_meta":{"progressToken":`), wire.Member(env.Arguments(), "token")...), `},"maxTokens":5}`...)
+		go func() {
+			result, err := c.Call(context.Background(), rpc.Request{Session: session, Method: "sampling/createMessage", Params: ask})
+			if err != nil {
+				result = wire.AppendQuote(nil, err.Error())
+			}
+			p.mu.Lock()
+			told := strings.Join(p.told, ",")
+			p.mu.Unlock()
+			_ = c.Reply(id, append(append([]byte(`{"content":[],"progress":[`+told+`],"answer":`), result...), '}'))
+		}()
 	case "both":
 		go func() {
 			got := make([]string, 2)
@@ -206,6 +234,11 @@ func (p *fakePlugin) tool(c *rpc.Conn, env *wire.Envelope, id []byte) {
 	case "touch":
 		_ = c.Notify(session, "notifications/resources/updated", append(append([]byte(`{"uri":`), wire.Member(env.Arguments(), "uri")...), '}'))
 		_ = c.Reply(id, []byte(`{"content":[]}`))
+	case "grow":
+		p.grown++ // by the connection's reader, which reads the lists too
+		p.lists["tools/list"] = `{"tools":[` + tool("grow") + `,` + tool(fmt.Sprintf("grown_%d", p.grown)) + `]}`
+		_ = c.Notify(session, "notifications/tools/list_changed", nil)
+		_ = c.Reply(id, []byte(`{"content":[]}`))
 	case "link":
 		_ = c.Reply(id, append(append([]byte(`{"content":[{"type":"resource_link","name":"l","uri":`), wire.Member(env.Arguments(), "uri")...), `}]}`...))
 	case "endless":
@@ -236,6 +269,7 @@ func (p *fakePlugin) tool(c *rpc.Conn, env *wire.Envelope, id []byte) {
 			progress(1)
 			time.Sleep(200 * time.Millisecond) // virtual time
 			_ = c.Reply(id, []byte(`{"content":[]}`))
+			progress(2)
 		}()
 	case "ask", "asklate":
 		go func() {
@@ -265,6 +299,7 @@ func (b *fakeBackend) Pid() int                { return 4711 }
 func (b *fakeBackend) Exited() <-chan struct{} { return b.plugin.exited }
 func (b *fakeBackend) Exit() process.Exit      { return process.Exit{Code: 3, At: time.Now()} }
 func (b *fakeBackend) Tail() []string          { return []string{"last words"} }
+func (b *fakeBackend) Kill()                   { _ = b.plugin.conn.Close(); <-b.plugin.exited }
 func (b *fakeBackend) Stop(process.Ladder)     { _ = b.plugin.conn.Close(); <-b.plugin.exited }
 
 // fakeLauncher starts fake plugins by name and version.
@@ -283,6 +318,9 @@ func (l *fakeLauncher) Launch(_ context.Context, launch slot.Launch) (slot.Backe
 		return nil, fmt.Errorf("no fake plugin %q", key)
 	}
 	p := build()
+	if p.fails != "" {
+		return nil, errors.New(p.fails)
+	}
 	p.name, p.version = launch.Build.Plugin, launch.Build.Version.String()
 	p.exited = make(chan struct{})
 	l.started = append(l.started, p)
@@ -309,15 +347,38 @@ type world struct {
 
 // lineBuffer collects what the client is sent. It is the client's end of stdout.
 type lineBuffer struct {
-	mu   sync.Mutex
-	data []byte
+	mu    sync.Mutex
+	data  []byte
+	wrote chan struct{} // nil, or told of each write; capacity 1
 }
 
 func (b *lineBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.data = append(b.data, p...)
+	select {
+	case b.wrote <- struct{}{}:
+	default:
+	}
 	return len(p), nil
+}
+
+// await waits for a line that has text in it, and takes what was sent until then.
+func (b *lineBuffer) await(text string) (lines []string) {
+	b.mu.Lock()
+	if b.wrote == nil {
+		b.wrote = make(chan struct{}, 1)
+		b.wrote <- struct{}{}
+	}
+	wrote := b.wrote
+	b.mu.Unlock()
+	for {
+		<-wrote
+		lines = append(lines, b.take()...)
+		if slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, text) }) {
+			return lines
+		}
+	}
 }
 
 // lastState returns the last requestState that the client was sent.
@@ -380,7 +441,7 @@ func newWorld(t *testing.T, cfg Config, names []string, plugins map[string]func(
 // start makes a host's worth of gateway and slots over what is on disk, and connects the client.
 func (w *world) start() {
 	w.gw = New(w.cfg)
-	w.gw.key = [32]byte{} // so that transcripts are the same each time
+	w.gw.key = func() (key [32]byte) { return key } // so that transcripts are the same each time
 	w.slots = nil
 	for _, name := range w.names {
 		w.slots = append(w.slots, slot.New(slot.Config{
@@ -443,6 +504,14 @@ func tool(name string, more ...string) string {
 	return `{"name":"` + name + `","inputSchema":{"type":"object"}` + strings.Join(more, "") + `}`
 }
 
+// many are as many tools.
+func many(n int) (tools []string) {
+	for i := range n {
+		tools = append(tools, tool(fmt.Sprintf("tool_%d", i)))
+	}
+	return tools
+}
+
 // demo makes a plugin with the given tools.
 func demo(tools ...string) func() *fakePlugin {
 	return func() *fakePlugin {
@@ -451,6 +520,24 @@ func demo(tools ...string) func() *fakePlugin {
 			lists:   map[string]string{"tools/list": `{"tools":[` + strings.Join(tools, ",") + `]}`},
 			methods: []string{"demo.*"},
 		}
+	}
+}
+
+// listing replaces one list of a plugin.
+func listing(build func() *fakePlugin, method, result string) func() *fakePlugin {
+	return func() *fakePlugin {
+		p := build()
+		p.lists[method] = result
+		return p
+	}
+}
+
+// offering gives a plugin capabilities.
+func offering(build func() *fakePlugin, caps string) func() *fakePlugin {
+	return func() *fakePlugin {
+		p := build()
+		p.caps = caps
+		return p
 	}
 }
 

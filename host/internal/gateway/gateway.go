@@ -25,6 +25,7 @@ type Config struct {
 	ListWait       time.Duration   // how long the first list waits for plugins that start
 	ReadOnly       bool            // refuse what is not known to be a read
 	Context        json.RawMessage // client context for tools/call; nil = none
+	Absent         string          // instructions as long as there is no plugin; "" = none
 	Awake          func()          // called when a client first asks for more than the cache has; may be nil
 	Logger         hclog.Logger
 }
@@ -40,11 +41,13 @@ type PluginSettings struct {
 type Gateway struct {
 	cfg      Config
 	log      hclog.Logger
-	key      [32]byte                   // seals the requestState that clients carry
+	key      func() [32]byte            // seals the requestState that clients carry; made when one is first needed
 	sessions atomic.Pointer[[]*Session] // replaced whole, so that Idle reads it without a lock
 	lastID   atomic.Uint64              // of upstream sessions
 	info     []byte                     // see serverInfo
 	epoch    atomic.Uint64              // counts changes of what plugins serve
+	oddities oddities
+	busy     atomic.Uint64 // requests and questions refused for want of room
 
 	mu       sync.Mutex
 	slots    []*slot.Slot // in order
@@ -71,10 +74,16 @@ func New(cfg Config) *Gateway {
 		shared:   make(map[slot.Profile]*sharedView),
 	}
 	g.info = append(append([]byte(`{"name":"sox-host","version":`), wire.AppendQuote(nil, cfg.Version)...), '}')
-	_, _ = rand.Read(g.key[:]) // never fails
+	g.key = sync.OnceValue(newKey)
 	g.locked.Store(cfg.ReadOnly)
 	g.sessions.Store(&[]*Session{})
 	return g
+}
+
+// newKey makes a key. The first random bytes of a process cost as much as ten plugins' slots do, and few sessions need any.
+func newKey() (key [32]byte) {
+	_, _ = rand.Read(key[:]) // never fails
+	return key
 }
 
 // SetSlots replaces the list of slots, in the order of their lists, and makes the new ones known to every
@@ -145,18 +154,28 @@ func (g *Gateway) slot(plugin string) *slot.Slot {
 	return nil
 }
 
-// view returns the shared view of a profile, made now if it is new. release gives it back.
+// view returns the shared view of a profile, empty if it is new: remerge follows once the slots know of the profile.
+// release gives it back.
 func (g *Gateway) view(p slot.Profile) *sharedView {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	sv := g.shared[p]
 	if sv == nil {
 		sv = &sharedView{}
+		sv.now.Store(&view{limit: g.cfg.MaxOutputBytes})
 		g.shared[p] = sv
 	}
 	sv.users++
-	g.mergeLocked(sv, p)
 	return sv
+}
+
+// remerge makes the shared view of a profile anew.
+func (g *Gateway) remerge(p slot.Profile) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if sv := g.shared[p]; sv != nil {
+		g.mergeLocked(sv, p)
+	}
 }
 
 func (g *Gateway) release(p slot.Profile) {
@@ -173,7 +192,7 @@ func (g *Gateway) release(p slot.Profile) {
 func (g *Gateway) glimpse(p slot.Profile) *view {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if sv := g.shared[p]; sv != nil {
+	if sv := g.shared[p]; sv != nil && sv.parts != nil { // it has been merged
 		return sv.now.Load()
 	}
 	sv := &sharedView{}
@@ -186,8 +205,7 @@ func (g *Gateway) Changed(*slot.Slot) { g.refresh() }
 
 // refresh makes every view anew and lets the sessions act on it.
 func (g *Gateway) refresh() {
-	sessions := *g.sessions.Load()
-	for _, s := range sessions {
+	for _, s := range *g.sessions.Load() {
 		s.wantBridged() // first, so that what is on its way is seen to be
 	}
 	g.mu.Lock()
@@ -197,7 +215,7 @@ func (g *Gateway) refresh() {
 	}
 	g.epoch.Add(1) // whoever looked between the two has seen the old views
 	g.mu.Unlock()
-	for _, s := range sessions {
+	for _, s := range *g.sessions.Load() { // with those that have come since, and may have seen the old views
 		s.changed()
 	}
 }

@@ -10,12 +10,6 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// supported are the revisions that the gateway serves, newest first.
-var supported = []string{slot.RevisionModern, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
-
-// newestLegacy is offered to a client that asks for a revision with a handshake that is not known.
-const newestLegacy = "2025-11-25"
-
 // logLevels of MCP, lowest first.
 var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
@@ -23,7 +17,8 @@ var logLevels = []string{"debug", "info", "notice", "warning", "error", "critica
 func (s *Session) initialize(env *wire.Envelope) {
 	switch {
 	case s.legacy != nil:
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidRequest, "initialize was already answered on this connection", wire.ErrorData{}))
+		s.refuse(env.ID(), wire.CodeInvalidRequest, wire.ErrorData{},
+			"initialize was already answered on this connection")
 		return
 	case s.modern != nil:
 		s.unsupportedVersion(env.ID(), string(wire.Unquote(wire.Member(env.Params(), "protocolVersion"))))
@@ -32,13 +27,13 @@ func (s *Session) initialize(env *wire.Envelope) {
 	params := withoutTasks(env.Params())
 	revision := string(wire.Unquote(wire.Member(params, "protocolVersion")))
 	if revision == "" {
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, "params.protocolVersion is missing", wire.ErrorData{}))
+		s.refuse(env.ID(), wire.CodeInvalidParams, wire.ErrorData{}, "params.protocolVersion is missing")
 		return
 	}
 	// A known revision is echoed; anything else, the modern one included, is countered with the newest that
 	// has a handshake (MCP 2025-11-25, Lifecycle, Version Negotiation).
-	if revision >= slot.RevisionModern || !slices.Contains(supported, revision) {
-		revision = newestLegacy
+	if revision >= wire.RevisionModern || !slices.Contains(wire.Revisions(), revision) {
+		revision = wire.RevisionLegacy
 	}
 	up := &slot.Session{
 		Revision:     revision,
@@ -46,16 +41,15 @@ func (s *Session) initialize(env *wire.Envelope) {
 		ClientInfo:   clone(wire.Member(params, "clientInfo")),
 		Capabilities: clone(wire.Member(params, "capabilities")),
 	}
-	e := s.open(up)
-	e.know()
+	e := s.open(up, &s.legacy)
 	s.mu.Lock()
-	s.legacy = e
+	e.knowLocked()
 	s.countResourcesLocked()
 	s.mu.Unlock()
 
 	v := e.view.now.Load()
 	result := append([]byte(`{"protocolVersion":`), wire.AppendQuote(nil, revision)...)
-	result = append(append(result, `,"capabilities":`...), v.capabilities(revision)...)
+	result = append(append(result, `,"capabilities":`...), s.capabilities(v, revision)...)
 	result = append(append(result, `,"serverInfo":`...), s.gw.serverInfo()...)
 	if v.instructions != "" {
 		result = append(append(result, `,"instructions":`...), wire.AppendQuote(nil, v.instructions)...)
@@ -90,8 +84,8 @@ func (s *Session) legacyRequest(method string, env *wire.Envelope) {
 		s.writeResult(env.ID(), []byte("{}"))
 		return
 	case s.legacy == nil:
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams,
-			`not initialized: send initialize first, or name the protocol version in params._meta["io.modelcontextprotocol/protocolVersion"]`, wire.ErrorData{Detail: "missing _meta"}))
+		s.refuse(env.ID(), wire.CodeInvalidParams, wire.ErrorData{Detail: "missing _meta"},
+			`not initialized: send initialize first, or name the protocol version in params._meta["io.modelcontextprotocol/protocolVersion"]`)
 		return
 	}
 	switch method {
@@ -111,7 +105,7 @@ func (s *Session) setLevel(env *wire.Envelope) {
 	level := wire.Member(env.Params(), "level")
 	index := slices.Index(logLevels, string(wire.Unquote(level)))
 	if index < 0 {
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, fmt.Sprintf("params.level is none of %v", logLevels), wire.ErrorData{}))
+		s.refuse(env.ID(), wire.CodeInvalidParams, wire.ErrorData{}, "params.level is none of %v", logLevels)
 		return
 	}
 	raw := wire.AppendQuote(nil, logLevels[index])
@@ -138,6 +132,10 @@ func (s *Session) notification(env *wire.Envelope) {
 		s.cancel(env.RequestID(), wire.Member(env.Params(), "reason"), false)
 	case wire.MethodCancel:
 		s.cancel(wire.Member(env.Params(), "id"), nil, true)
+	case "notifications/progress":
+		if s.legacy != nil { // since 2026-07-28 clients send none
+			s.clientProgress(env)
+		}
 	case "notifications/roots/list_changed":
 		if s.legacy != nil {
 			for _, sl := range s.gw.Slots() {
@@ -207,20 +205,61 @@ func (s *Session) cancel(id, reason []byte, answer bool) {
 	s.mu.Lock()
 	c, l := s.inFlight[string(id)], s.listens[string(id)]
 	delete(s.listens, string(id))
+	if c == nil && s.leavesLocked(id) { // once it is in flight
+		id, reason := clone(id), clone(reason)
+		s.leaving.cancel = func() { s.cancel(id, reason, answer) }
+	}
 	s.mu.Unlock()
-	if c != nil && (s.giveUpInput(c) || c.target.Cancel(&c.req, clone(reason))) {
-		c.endProgress()
-		s.retire(c)
+	if c != nil && s.cancelCall(c, id, reason, answer) {
 		open = true
 	}
 	if l != nil {
 		open = true
 		s.dropListened(l)
 	}
-	switch {
-	case open && answer:
-		s.writeError(id, wire.NewError(wire.CodeCancelled, "the request was cancelled", wire.ErrorData{}))
-	case open:
-		s.unbatch(id)
+	if open {
+		s.cancelled(id, answer)
 	}
+}
+
+// cancelCall takes a call out of the table. It reports false for one that is being answered; should it go on after
+// all, because its plugin wants input or another one is asked, endIfNotWantedLocked ends it there.
+func (s *Session) cancelCall(c *call, id, reason []byte, answer bool) bool {
+	how := cancelledSilently
+	if answer {
+		how = cancelledWithAnswer
+	}
+	for c != nil {
+		s.mu.Lock()
+		current := s.inFlight[string(id)]
+		if current == c {
+			c.cancelled = how // before the slot is told: from here on it is not suspended, see suspend
+		}
+		s.mu.Unlock()
+		if current != c { // answered, with input_required perhaps, or sent again
+			c = current
+			continue
+		}
+		if s.giveUpInput(c) || c.target.Cancel(&c.req, clone(reason)) {
+			c.endProgress()
+			s.retire(c)
+			return true
+		}
+		s.mu.Lock()
+		if current = s.inFlight[string(id)]; current == c && c.gather == nil {
+			current = nil
+		}
+		s.mu.Unlock()
+		c = current
+	}
+	return false
+}
+
+// cancelled ends what is left of a request that the client has cancelled.
+func (s *Session) cancelled(id []byte, answer bool) {
+	if answer {
+		s.refuse(id, wire.CodeCancelled, wire.ErrorData{}, "the request was cancelled")
+		return
+	}
+	s.unbatch(id)
 }

@@ -1,10 +1,6 @@
 package gateway
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -20,15 +16,28 @@ const noticeDelay = 50 * time.Millisecond
 // noticeAgain is the pause before a list_changed that a client's full backlog did not take is tried again: 1 s.
 const noticeAgain = time.Second
 
-// kinds are the four lists as the client asks for them.
-var kinds = map[string]struct {
+// clientList is one of the four lists as the client asks for it.
+type clientList struct {
+	method string
 	kind   schema.Kind
-	member string
-}{
-	"tools/list":               {schema.Tools, "tools"},
-	"prompts/list":             {schema.Prompts, "prompts"},
-	"resources/list":           {schema.Resources, "resources"},
-	"resources/templates/list": {schema.Templates, "resourceTemplates"},
+	member string // of the result
+}
+
+var clientLists = [...]clientList{
+	{"tools/list", schema.Tools, "tools"},
+	{"prompts/list", schema.Prompts, "prompts"},
+	{"resources/list", schema.Resources, "resources"},
+	{"resources/templates/list", schema.Templates, "resourceTemplates"},
+}
+
+// listOf returns the list that method asks for, which is one of them.
+func listOf(method string) clientList {
+	for _, l := range clientLists {
+		if l.method == method {
+			return l
+		}
+	}
+	return clientList{}
 }
 
 // list answers one of the four lists from the merged view, in one page: several clients read only the first. A
@@ -36,14 +45,19 @@ var kinds = map[string]struct {
 func (s *Session) list(e *era, method string, env *wire.Envelope) {
 	s.whenKnown(env, true, func(env *wire.Envelope, final bool) func() {
 		v := e.view.now.Load()
-		if v.arriving && !final {
+		k := listOf(method)
+		missing, coming := s.gw.missing()
+		switch {
+		case (v.awaits(k.kind) || coming) && !final:
 			return nil
+		case missing != nil:
+			return func() { s.writeError(env.ID(), missing) }
 		}
 		return func() {
-			k := kinds[method]
 			page, next, ok := s.gw.page(v, k.kind, wire.Member(env.Params(), "cursor"))
 			if !ok {
-				s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, "unknown cursor: ask for the list from its start", wire.ErrorData{}))
+				s.refuse(env.ID(), wire.CodeInvalidParams, wire.ErrorData{},
+					"unknown cursor: ask for the list from its start")
 				return
 			}
 			s.mu.Lock()
@@ -73,49 +87,22 @@ func (s *Session) list(e *era, method string, env *wire.Envelope) {
 	})
 }
 
-// page returns the part of a list that begins at a cursor, and the cursor of the next part, "" at the end. A
-// cursor names the list by its hash: once that has changed, it is unknown.
-func (g *Gateway) page(v *view, kind schema.Kind, cursor []byte) (page []byte, next string, ok bool) {
-	list, start := v.list(kind), 0
-	if !wire.IsNull(cursor) {
-		raw, err := base64.RawURLEncoding.DecodeString(string(wire.Unquote(cursor)))
-		hash, at, found := strings.Cut(string(raw), " at ")
-		if err != nil || !found || hash != v.cursorHash(kind) {
-			return nil, "", false
+// missing returns what a list is answered with while a required plugin cannot be used, nil while all can. coming says
+// that the last of them is on its way.
+func (g *Gateway) missing() (e *wire.Error, coming bool) {
+	for _, sl := range g.Slots() {
+		why, comes := sl.Missing()
+		if why == "" {
+			continue
 		}
-		if _, err := fmt.Sscanf(at, "%d", &start); err != nil || start < 1 {
-			return nil, "", false
+		e = wire.NewError(wire.CodeUnavailable, fmt.Sprintf("plugin %s is required and cannot be used: %s. Repair it, or take \"required\" out of %s.json", sl.Name(), strings.TrimSuffix(why, "."), sl.Name()),
+			wire.ErrorData{Plugin: sl.Name(), Version: sl.Version(), Detail: why, RetryAfterMS: 1000})
+		if !comes {
+			return e, false
 		}
+		coming = true
 	}
-	if start == 0 && !g.tooLong(len(list)) {
-		return list, "", true
-	}
-	n, more := 0, false
-	page = []byte{'['}
-	wire.EachElement(list, func(raw []byte) bool {
-		if n++; n <= start {
-			return true
-		}
-		if len(page) > 1 {
-			if g.tooLong(len(page) + len(raw)) {
-				more = true
-				return false
-			}
-			page = append(page, ',')
-		}
-		page = append(page, raw...)
-		return true
-	})
-	if more {
-		next = base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%s at %d", v.cursorHash(kind), n-1))
-	}
-	return append(page, ']'), next, true
-}
-
-// cursorHash is a list's hash as cursors carry it.
-func (v *view) cursorHash(kind schema.Kind) string {
-	sum := sha256.Sum256([]byte(v.hashes[kind]))
-	return hex.EncodeToString(sum[:8])
+	return e, coming
 }
 
 // changed is called whenever a view was made anew: parked requests get another try, and a check whether the
@@ -129,7 +116,7 @@ func (s *Session) changed() {
 	if s.closed || s.notice != nil || s.legacy == nil && s.modern == nil {
 		return
 	}
-	s.notice = time.AfterFunc(noticeDelay, s.notify)
+	s.notice = time.AfterFunc(noticeDelay, s.notify) // stopped by Close; finds nothing to do after it
 }
 
 // countResourcesLocked finds out whether several plugins have resources.
@@ -140,7 +127,7 @@ func (s *Session) countResourcesLocked() {
 		}
 		n := 0
 		for _, p := range e.view.now.Load().parts {
-			if p.resources {
+			if p.hasResources {
 				n++
 			}
 		}
@@ -162,6 +149,7 @@ func (s *Session) notify() {
 		return
 	}
 	var lines [][]byte
+	var changes [2][]string
 	var before [2][4]string
 	eras := [2]*era{s.legacy, s.modern}
 	for i, e := range eras {
@@ -173,8 +161,8 @@ func (s *Session) notify() {
 			continue
 		}
 		v := e.view.now.Load()
-		for _, method := range s.differencesLocked(e, v) {
-			s.log.Info("lists changed", "method", method, "protocol", e.up.Revision)
+		changes[i] = s.differencesLocked(e, v)
+		for _, method := range changes[i] {
 			if e.up.Modern() {
 				for _, l := range s.openListensLocked() {
 					if l.wants(method) {
@@ -187,6 +175,11 @@ func (s *Session) notify() {
 		}
 	}
 	s.mu.Unlock()
+	for i, methods := range changes {
+		for _, method := range methods {
+			s.log.Info("lists changed", "method", method, "protocol", eras[i].up.Revision)
+		}
+	}
 	for _, line := range lines {
 		if s.offer(func(dst []byte) []byte { return append(dst, line...) }) {
 			continue
@@ -213,7 +206,7 @@ func (s *Session) differencesLocked(e *era, v *view) (methods []string) {
 	for kind, method := range listChanged {
 		switch {
 		case e.told[kind] == v.hashes[kind]:
-		case e.told[kind] == "" && v.arriving: // never listed and still incomplete: nothing to correct
+		case e.told[kind] == "" && v.awaits(schema.Kind(kind)): // never listed and still incomplete: nothing to correct
 		case e.told[kind] == "" || planted.Fault == planted.LoseListChanged:
 			e.told[kind] = v.hashes[kind]
 		default:
@@ -235,24 +228,12 @@ var listChanged = [4]string{
 	"notifications/resources/list_changed",
 }
 
-// know takes the present view as what the client knows, where nothing else was told.
-func (e *era) know() {
+// knowLocked takes the present view as what the client knows, where nothing else was told. It expects Session.mu.
+func (e *era) knowLocked() {
 	v := e.view.now.Load()
 	for kind := range e.told {
-		if e.told[kind] == "" && !v.arriving {
+		if e.told[kind] == "" && !v.awaits(schema.Kind(kind)) {
 			e.told[kind] = v.hashes[kind]
 		}
 	}
-}
-
-// capabilities are the same for every client and plugin: frozen by initialize, they cannot be added later.
-func (v *view) capabilities(revision string) json.RawMessage {
-	caps := `{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true}`
-	if revision >= "2025-03-26" {
-		caps += `,"completions":{}`
-	}
-	if v.logging {
-		caps += `,"logging":{}`
-	}
-	return json.RawMessage(caps + "}")
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -25,7 +24,7 @@ const (
 func (s *Session) modernRequest(method string, env *wire.Envelope) {
 	version := wire.Unquote(env.MetaProtocolVersion())
 	switch {
-	case string(version) != slot.RevisionModern: // a legacy revision has no claims: it needs the handshake
+	case string(version) != wire.RevisionModern: // a legacy revision has no claims: it needs the handshake
 		s.unsupportedVersion(env.ID(), string(version))
 		return
 	case len(env.MetaClientCapabilities()) == 0 || env.MetaClientCapabilities()[0] != '{':
@@ -37,10 +36,9 @@ func (s *Session) modernRequest(method string, env *wire.Envelope) {
 		return
 	}
 	if s.modern == nil {
-		e := s.open(modernSession(env))
-		e.know()
+		e := s.open(modernSession(env), &s.modern)
 		s.mu.Lock()
-		s.modern = e
+		e.knowLocked()
 		s.mu.Unlock()
 	}
 	switch method {
@@ -56,7 +54,7 @@ func (s *Session) modernRequest(method string, env *wire.Envelope) {
 		s.route(s.modern, method, env)
 	default:
 		if wire.IsMCPMethod(method) {
-			s.writeError(env.ID(), wire.NewError(wire.CodeMethodNotFound, fmt.Sprintf("method not found: %q", clip(method)), wire.ErrorData{}))
+			s.unknownMethod(env.ID(), method)
 			return
 		}
 		s.plainRequest(method, env)
@@ -65,7 +63,7 @@ func (s *Session) modernRequest(method string, env *wire.Envelope) {
 
 func modernSession(env *wire.Envelope) *slot.Session {
 	return &slot.Session{
-		Revision:     slot.RevisionModern,
+		Revision:     wire.RevisionModern,
 		ClientInfo:   clone(env.MetaClientInfo()),
 		Capabilities: clone(withoutTasksExtension(env.MetaClientCapabilities())),
 	}
@@ -89,7 +87,7 @@ func withoutTasksExtension(capabilities []byte) []byte {
 
 // unsupportedVersion lists what can be asked for instead.
 func (s *Session) unsupportedVersion(id []byte, requested string) {
-	data, _ := json.Marshal(map[string]any{"supported": supported, "requested": clip(requested)}) // strings always marshal
+	data, _ := json.Marshal(map[string]any{"supported": wire.Revisions(), "requested": clip(requested)}) // strings always marshal
 	s.writeError(id, &wire.Error{Code: wire.CodeUnsupportedVersion, Message: "unsupported protocol version", Data: data})
 }
 
@@ -103,9 +101,9 @@ func (s *Session) discover(env *wire.Envelope) {
 		}
 	}
 	v := s.gw.glimpse(p)
-	versions, _ := json.Marshal(supported) // strings always marshal
+	versions, _ := json.Marshal(wire.Revisions()) // strings always marshal
 	result := append([]byte(`{"resultType":"complete","supportedVersions":`), versions...)
-	result = append(append(result, `,"capabilities":`...), v.capabilities(slot.RevisionModern)...)
+	result = append(append(result, `,"capabilities":`...), s.capabilities(v, wire.RevisionModern)...)
 	if v.instructions != "" {
 		result = append(append(result, `,"instructions":`...), wire.AppendQuote(nil, v.instructions)...)
 	}
@@ -140,22 +138,22 @@ func (l *listen) line(method string, params []byte) []byte {
 }
 
 // end is the result by which the server ends the subscription.
-func (l *listen) end() []byte {
-	return append(append([]byte(`{"resultType":"complete","_meta":{"`+subscriptionIDKey+`":`), l.id...), `}}`...)
-}
+func (l *listen) end() []byte { return bridge.ListenEnded(l.id) }
 
 // listen acknowledges a subscription at once: clients block on it while they connect.
 func (s *Session) listen(env *wire.Envelope) {
 	filter := wire.Member(env.Params(), "notifications")
 	if len(filter) == 0 || filter[0] != '{' {
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, "params.notifications is missing or not an object", wire.ErrorData{}))
+		s.refuse(env.ID(), wire.CodeInvalidParams, wire.ErrorData{},
+			"params.notifications is missing or not an object")
 		return
 	}
 	s.mu.Lock()
 	full := len(s.listens) >= maxListens
 	s.mu.Unlock()
 	if full {
-		s.writeError(env.ID(), wire.NewError(wire.CodeInternal, fmt.Sprintf("%d subscriptions are open already", maxListens), wire.ErrorData{Executed: wire.ExecutedNo}))
+		s.refuse(env.ID(), wire.CodeInternal, wire.ErrorData{Executed: wire.ExecutedNo},
+			"%d subscriptions are open already, the most a client may have: end one first", maxListens)
 		return
 	}
 	l := &listen{id: clone(env.ID()), methods: make(map[string]bool), uris: make(map[string]bool)}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sox-host/sox-host/host/internal/slot"
 )
@@ -12,7 +13,7 @@ import (
 // hashSuffix is the length of what a name that had to be changed ends in: "_" and 8 hex digits of its origin.
 const hashSuffix = 9
 
-// exposedNames gives every entry of one plugin the name a client sees, keyed by the plugin's own name.
+// exposedNames gives every entry of one plugin the name a client sees, in the order of the entries.
 //
 // Exposed names are PLUGIN__NAME, of [A-Za-z0-9_-] only and at most cfg.MaxNameLength characters: what every
 // known client accepts. A plugin's name has no underscore, so two plugins never meet in one name, and the
@@ -22,9 +23,8 @@ const hashSuffix = 9
 // rename replaces the plugin's own name before that. A name that stays as the plugin gave it comes before one that
 // was changed, and of several that would be changed into the same none gets it: so the order of the list, which an
 // upgrade may change, decides nothing.
-func exposedNames(cfg *Config, plugin string, entries []slot.Entry, rename map[string]string) map[string]string {
-	out := make(map[string]string, len(entries))
-	taken := make(map[string]bool, len(entries))
+func exposedNames(cfg *Config, plugin string, entries []slot.Entry, rename map[string]string) []string {
+	out := make([]string, len(entries))
 	expose := func(own string) string {
 		if cfg.Prefixed {
 			return plugin + "__" + sanitize(own)
@@ -32,14 +32,21 @@ func exposedNames(cfg *Config, plugin string, entries []slot.Entry, rename map[s
 		return own
 	}
 	fits := func(name string) bool { return !cfg.Prefixed || len(name) <= cfg.MaxNameLength }
-	var changed []string
-	for _, e := range entries { // names that stay as they are come first
+	var changed []int
+	for i, e := range entries { // names that stay as they are come first
 		name := expose(e.Key)
 		if _, renamed := rename[e.Key]; renamed || !fits(name) || cfg.Prefixed && sanitize(e.Key) != e.Key {
-			changed = append(changed, e.Key)
+			changed = append(changed, i)
 			continue
 		}
-		out[e.Key], taken[name] = name, true
+		out[i] = name
+	}
+	if len(changed) == 0 {
+		return out
+	}
+	taken := make(map[string]bool, len(entries))
+	for _, name := range out {
+		taken[name] = true
 	}
 	wanted := make(map[string]int, len(changed))
 	exposed := func(key string) string {
@@ -48,11 +55,12 @@ func exposedNames(cfg *Config, plugin string, entries []slot.Entry, rename map[s
 		}
 		return expose(key)
 	}
-	for _, key := range changed {
-		wanted[exposed(key)]++
+	for _, i := range changed {
+		wanted[exposed(entries[i].Key)]++
 	}
-	slices.Sort(changed)
-	for _, key := range changed {
+	slices.SortFunc(changed, func(a, b int) int { return strings.Compare(entries[a].Key, entries[b].Key) })
+	for _, i := range changed {
+		key := entries[i].Key
 		name := exposed(key)
 		for n := 0; !fits(name) || taken[name] || n == 0 && wanted[name] > 1; n++ {
 			origin := plugin + "\x00" + key
@@ -63,21 +71,24 @@ func exposedNames(cfg *Config, plugin string, entries []slot.Entry, rename map[s
 			limit := max(cfg.MaxNameLength-hashSuffix, 1)
 			name = name[:min(len(name), limit)] + "_" + hex.EncodeToString(sum[:4])
 		}
-		out[key], taken[name] = name, true
+		out[i], taken[name] = name, true
 	}
 	return out
 }
 
 // sanitize replaces every character outside [A-Za-z0-9_-], one "_" each.
 func sanitize(name string) string {
-	out := make([]byte, 0, len(name))
-	for _, r := range name {
-		switch {
-		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '_', r == '-':
-			out = append(out, byte(r))
-		default:
-			out = append(out, '_')
-		}
+	if strings.IndexFunc(name, func(r rune) bool { return !plainNameRune(r) }) < 0 {
+		return name
 	}
-	return string(out)
+	return strings.Map(func(r rune) rune {
+		if plainNameRune(r) {
+			return r
+		}
+		return '_'
+	}, name)
+}
+
+func plainNameRune(r rune) bool {
+	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-'
 }

@@ -18,6 +18,15 @@ func entries(keys ...string) (out []slot.Entry) {
 	return out
 }
 
+// namesByKey returns the exposed names by the plugin's own.
+func namesByKey(cfg *Config, keys []string, rename map[string]string) map[string]string {
+	out := make(map[string]string)
+	for i, name := range exposedNames(cfg, "p", entries(keys...), rename) {
+		out[keys[i]] = name
+	}
+	return out
+}
+
 var accepted = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,46}$`)
 
 func TestExposedNames(t *testing.T) {
@@ -43,7 +52,7 @@ func TestExposedNames(t *testing.T) {
 		{"swapped", []string{"a", "b"}, map[string]string{"a": "b", "b": "a"}, map[string]string{"a": "p__b", "b": "p__a"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := exposedNames(cfg, "p", entries(tt.keys...), tt.rename)
+			got := namesByKey(cfg, tt.keys, tt.rename)
 			seen := map[string]bool{}
 			for _, key := range tt.keys {
 				name := got[key]
@@ -58,7 +67,7 @@ func TestExposedNames(t *testing.T) {
 			// The order of the list decides nothing: an upgrade may change it.
 			shuffled := slices.Clone(tt.keys)
 			rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-			if other := exposedNames(cfg, "p", entries(shuffled...), tt.rename); !maps.Equal(got, other) {
+			if other := namesByKey(cfg, shuffled, tt.rename); !maps.Equal(got, other) {
 				t.Errorf("in another order: %v, not %v", other, got)
 			}
 		})
@@ -66,7 +75,7 @@ func TestExposedNames(t *testing.T) {
 }
 
 func TestNamesOfASinglePluginAreItsOwn(t *testing.T) {
-	got := exposedNames(&Config{MaxNameLength: 46}, "p", entries("a.b", strings.Repeat("x", 64), "log"), map[string]string{"log": "write"})
+	got := namesByKey(&Config{MaxNameLength: 46}, []string{"a.b", strings.Repeat("x", 64), "log"}, map[string]string{"log": "write"})
 	if got["a.b"] != "a.b" || len(got[strings.Repeat("x", 64)]) != 64 || got["log"] != "write" {
 		t.Errorf("names = %v", got)
 	}

@@ -11,23 +11,12 @@ import (
 // A plugin that serves only one era of MCP is spoken to in that era, whatever the client speaks: each era of a
 // client has a second upstream session for such plugins.
 
-// overSession is the session of the other era for what a client said in its own.
-func overSession(up *slot.Session) *slot.Session {
-	over := &slot.Session{ClientInfo: up.ClientInfo, Capabilities: up.Capabilities}
-	if up.Modern() {
-		over.Revision, over.Init = bridge.LastLegacy, bridge.Initialize(up.Capabilities, up.ClientInfo)
-	} else {
-		over.Revision = bridge.FirstModern
-	}
-	return over
-}
-
-// otherEra is the profile of overSession.
+// otherEra is the profile of a session's OtherEra.
 func otherEra(p slot.Profile) slot.Profile {
-	if p.Revision >= bridge.FirstModern {
-		return slot.Profile{Revision: bridge.LastLegacy, CapsHash: p.CapsHash}
+	if p.Revision >= wire.RevisionModern {
+		return slot.Profile{Revision: wire.RevisionLegacy, CapsHash: p.CapsHash}
 	}
-	return slot.Profile{Revision: bridge.FirstModern, CapsHash: p.CapsHash}
+	return slot.Profile{Revision: wire.RevisionModern, CapsHash: p.CapsHash}
 }
 
 // needsBridge reports that a plugin serves MCP, but not in the era of a revision.
@@ -37,7 +26,7 @@ func needsBridge(sl *slot.Slot, revision string) bool {
 		return false
 	}
 	return !slices.ContainsFunc(facts.MCP, func(r string) bool {
-		return (r >= bridge.FirstModern) == (revision >= bridge.FirstModern)
+		return (r >= wire.RevisionModern) == (revision >= wire.RevisionModern)
 	})
 }
 
@@ -101,7 +90,7 @@ func (s *Session) eraOf(up *slot.Session) *era {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.erasLocked() {
-		if e.up == up || e.over == up {
+		if e.opened && (e.up == up || e.over == up) {
 			return e
 		}
 	}

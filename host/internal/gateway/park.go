@@ -21,6 +21,7 @@ type parked struct {
 	bytes  int
 	until  time.Time
 	decide func(final bool) func()
+	cancel func() // the client's cancel, if it came while the request left; guarded by Session.mu
 }
 
 // whenKnown answers a request as soon as the plugins that it depends on have said what they have, or when its
@@ -64,11 +65,12 @@ func (s *Session) parkAs(id []byte, env *wire.Envelope, until time.Time, at uint
 	}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	refusal := s.refusalLocked(p.bytes)
+	share := s.shareLocked(unowned)
+	refusal := s.refusalLocked(share, p.bytes)
 	if refusal == nil && !s.closed {
 		s.parked[string(p.id)] = p
 		s.parkOrder = append(s.parkOrder, p)
-		s.openBytes += p.bytes
+		s.takeLocked(share, p.bytes)
 		s.armParkLocked(p.until)
 		if s.gw.epoch.Load() != at { // a plugin has arrived between the decision and the parking
 			s.kickLocked()
@@ -85,7 +87,9 @@ func (s *Session) kickLocked() {
 	s.again = true
 	if !s.retrying {
 		s.retrying = true
-		go s.retry() // ends when nothing is left to try; see Close
+		// Ends when nothing is left to try, or with the first round after Close, which joins nobody: it may be writing to
+		// a client that does not read.
+		go s.retry()
 	}
 }
 
@@ -101,14 +105,12 @@ func (s *Session) retry() {
 			if act == nil {
 				continue
 			}
-			s.mu.Lock()
-			mine := s.leaveLocked(p)
-			s.mu.Unlock()
-			if mine { // not cancelled meanwhile
+			if s.leaves(p) { // not cancelled meanwhile
 				act()
+				s.left(p)
 			}
 		}
-		s.flushAll()
+		s.flush()
 		s.mu.Lock()
 	}
 	s.parkOrder = slices.DeleteFunc(s.parkOrder, func(p *parked) bool { return s.parked[string(p.id)] != p })
@@ -120,14 +122,43 @@ func (s *Session) retry() {
 	s.mu.Unlock()
 }
 
-// leaveLocked takes a request out of the parked ones. It reports false for one that has left.
-func (s *Session) leaveLocked(p *parked) bool {
+// leaves begins to take a request out of the parked ones, to be answered or sent. Until it is, its id stays in use: it
+// is parked, and leaving, up to the moment at which it is in the in-flight table, or left has been called. It reports
+// false for a request that is parked no more.
+func (s *Session) leaves(p *parked) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.parked[string(p.id)] != p {
 		return false
 	}
-	delete(s.parked, string(p.id))
-	s.openBytes -= p.bytes
+	s.leaving = p
+	s.giveLocked(s.shareLocked(unowned), p.bytes)
 	return true
+}
+
+// left ends what leaves began.
+func (s *Session) left(p *parked) {
+	s.mu.Lock()
+	s.enteredLocked(p.id)
+	s.leaving = nil
+	cancel := p.cancel
+	s.quietLocked()
+	s.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// leavesLocked reports whether the request with this id is between being parked and being in flight.
+func (s *Session) leavesLocked(id []byte) bool {
+	return s.leaving != nil && string(s.leaving.id) == string(id)
+}
+
+// enteredLocked takes the request that leaves off the parked ones.
+func (s *Session) enteredLocked(id []byte) {
+	if s.leavesLocked(id) && s.parked[string(id)] == s.leaving {
+		delete(s.parked, string(id))
+	}
 }
 
 // armParkLocked makes sure that the timer fires at t or before.
@@ -137,7 +168,7 @@ func (s *Session) armParkLocked(t time.Time) {
 	}
 	s.parkFires = t
 	if s.parkTimer == nil {
-		s.parkTimer = time.AfterFunc(time.Until(t), s.waitOver)
+		s.parkTimer = time.AfterFunc(time.Until(t), s.waitOver) // stopped by Close
 		return
 	}
 	s.parkTimer.Reset(time.Until(t))
@@ -151,23 +182,17 @@ func (s *Session) waitOver() {
 	s.kickLocked()
 }
 
-// unpark drops a parked request that the client cancelled.
+// unpark drops a parked request that the client cancelled, unless it is leaving.
 func (s *Session) unpark(id []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.parked[string(id)]
-	if p == nil || !s.leaveLocked(p) {
+	if p == nil || s.leaving == p {
 		return false
 	}
+	delete(s.parked, string(id))
+	s.giveLocked(s.shareLocked(unowned), p.bytes)
 	s.parkOrder = slices.DeleteFunc(s.parkOrder, func(o *parked) bool { return o == p })
 	s.quietLocked()
 	return true
-}
-
-// flushAll flushes what a goroutine other than the client's reader has dispatched and written.
-func (s *Session) flushAll() {
-	for _, sl := range s.gw.Slots() {
-		sl.Flush()
-	}
-	s.flush()
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -20,20 +21,23 @@ import (
 type part struct {
 	slot      *slot.Slot
 	catalog   *slot.Catalog
-	settings  *PluginSettings   // may be nil
-	bridged   bool              // the plugin serves only the other era
-	lists     [4][]byte         // elements, separated by commas
-	hashes    [4]string         // "" for an empty list
-	tools     map[string]target // by exposed name
-	prompts   map[string]target
+	settings  *PluginSettings // may be nil
+	bridged   bool            // the plugin serves only the other era
+	lists     [4][]byte       // elements, separated by commas
+	hashes    [4]string       // "" for an empty list
+	tools     []target
+	prompts   []target
+	resources []slot.Entry
 	templates []template
+	problems  []string // what is left out, and why
 	// What the plugin offers besides its lists.
-	logging, resources, subscribe, completions bool
+	hasResources, subscribe, completions bool
 }
 
 // target is where an exposed name leads.
 type target struct {
 	*part
+	name   string // the exposed one
 	entry  slot.Entry
 	quoted []byte // the plugin's own name for it, as JSON
 }
@@ -50,27 +54,29 @@ type template struct {
 func newPart(cfg *Config, sl *slot.Slot, c *slot.Catalog, settings *PluginSettings, bridged, modern bool) *part {
 	p := &part{
 		slot: sl, catalog: c, settings: settings, bridged: bridged,
-		tools:   make(map[string]target, len(c.Tools)),
-		prompts: make(map[string]target, len(c.Prompts)),
 	}
 	tools, rename, print := c.Tools, map[string]string(nil), ""
 	tools = slices.DeleteFunc(slices.Clone(tools), needsTasks)
 	if bridged && !modern {
 		for i, e := range tools {
-			tools[i].Raw = withoutOddOutput(e.Raw)
+			tools[i].Raw = bridge.LegacyTool(e.Raw)
 		}
 	}
 	if settings != nil {
 		tools, rename = chosen(tools, settings), settings.Tools.Rename
 		print = settings.fingerprint()
 	}
-	p.addNamed(cfg, schema.Tools, tools, rename, p.tools)
-	p.addNamed(cfg, schema.Prompts, c.Prompts, nil, p.prompts)
+	p.tools = p.addNamed(cfg, schema.Tools, tools, rename)
+	p.prompts = p.addNamed(cfg, schema.Prompts, c.Prompts, nil)
 	for _, e := range c.Resources {
-		p.add(schema.Resources, e.Raw)
+		if p.add(cfg, schema.Resources, e.Key, e.Raw) {
+			p.resources = append(p.resources, e)
+		}
 	}
 	for _, e := range c.Templates {
-		p.add(schema.Templates, e.Raw)
+		if !p.add(cfg, schema.Templates, e.Key, e.Raw) {
+			continue
+		}
 		if t, err := uritemplate.New(e.Key); err == nil { // one that cannot be matched is still listed
 			prefix, _, _ := strings.Cut(e.Key, "{")
 			p.templates = append(p.templates, template{p, t, len(prefix)})
@@ -85,7 +91,7 @@ func newPart(cfg *Config, sl *slot.Slot, c *slot.Catalog, settings *PluginSettin
 		p.hashes[schema.Tools] += print
 	}
 	offers := func(member string) bool { return !wire.IsNull(wire.Member(c.Capabilities, member)) }
-	p.logging, p.resources, p.completions = offers("logging"), offers("resources"), offers("completions")
+	p.hasResources, p.completions = offers("resources"), offers("completions")
 	p.subscribe = string(wire.Member(wire.Member(c.Capabilities, "resources"), "subscribe")) == "true"
 	return p
 }
@@ -93,16 +99,6 @@ func newPart(cfg *Config, sl *slot.Slot, c *slot.Catalog, settings *PluginSettin
 // needsTasks reports a tool that can only be called as a task of 2025-11-25, which is not passed on.
 func needsTasks(e slot.Entry) bool {
 	return string(wire.Unquote(wire.Member(wire.Member(e.Raw, "execution"), "taskSupport"))) == "required"
-}
-
-// withoutOddOutput leaves an output schema out that describes something else than an object, as a modern plugin
-// may have it: legacy clients reject the whole list for one.
-func withoutOddOutput(tool []byte) []byte {
-	schema := wire.Member(tool, "outputSchema")
-	if schema == nil || string(wire.Unquote(wire.Member(schema, "type"))) == "object" {
-		return tool
-	}
-	return bridge.Without(tool, "outputSchema")
 }
 
 // chosen leaves out the tools that the settings hide. Deny wins over allow; a pattern is a name, or the start
@@ -134,25 +130,35 @@ func (s *PluginSettings) fingerprint() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// addNamed adds a list whose entries are known by name, under their exposed names.
-func (p *part) addNamed(cfg *Config, kind schema.Kind, entries []slot.Entry, rename map[string]string, table map[string]target) {
+// addNamed adds a list whose entries are known by name, under their exposed names, and returns where those lead.
+func (p *part) addNamed(cfg *Config, kind schema.Kind, entries []slot.Entry, rename map[string]string) []target {
 	names := exposedNames(cfg, p.slot.Name(), entries, rename)
-	for _, e := range entries {
-		raw, name := []byte(e.Raw), names[e.Key]
+	targets := make([]target, 0, len(entries))
+	for i, e := range entries {
+		raw, name, quoted := []byte(e.Raw), names[i], wire.AppendQuote(nil, e.Key)
 		if name != e.Key {
 			edit := wire.Edit{Span: wire.MemberSpan(raw, "name"), Text: wire.AppendQuote(nil, name)}
 			raw = wire.AppendEdited(nil, raw, wire.Span{End: len(raw)}, edit)
 		}
-		table[name] = target{p, e, wire.AppendQuote(nil, e.Key)}
-		p.add(kind, raw)
+		if p.add(cfg, kind, e.Key, raw) {
+			targets = append(targets, target{p, name, e, quoted})
+		}
 	}
+	return targets
 }
 
-func (p *part) add(kind schema.Kind, raw []byte) {
+// add adds an entry to a list. It reports false for one that no line could carry.
+func (p *part) add(cfg *Config, kind schema.Kind, key string, raw []byte) bool {
+	if tooLong(len(raw)+len("[]"), cfg.MaxOutputBytes) {
+		p.problems = append(p.problems, fmt.Sprintf("%s: %q is left out: it has %d bytes, and a line may have %d (--max-output-bytes)",
+			kind, clip(key), len(raw), cfg.MaxOutputBytes))
+		return false
+	}
 	if len(p.lists[kind]) > 0 {
 		p.lists[kind] = append(p.lists[kind], ',')
 	}
 	p.lists[kind] = append(p.lists[kind], raw...)
+	return true
 }
 
 // readOnly reports that the owner has locked the plugin against writes.

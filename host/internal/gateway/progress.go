@@ -15,9 +15,6 @@ const (
 	progressHold = 50 * time.Millisecond
 	// maxHeldProgress bounds what one request may have waiting; the oldest go first.
 	maxHeldProgress = 64
-	// maxHeldBytes bounds what all requests of a client may have waiting, but for the last line: 4 MiB. What
-	// comes then is dropped.
-	maxHeldBytes = 4 << 20
 )
 
 // Progress implements slot.Owner.
@@ -31,17 +28,17 @@ func (c *call) Progress(_ *slot.Request, env *wire.Envelope) {
 		return
 	}
 	line := c.progressLine(env)
-	if line == nil || c.s.heldBytes.Load() > maxHeldBytes {
+	if line == nil || !fits(int(c.share.held.Load()), int(c.s.all.held.Load()), len(line), maxHeldBytes) {
 		return
 	}
 	if len(c.held) == maxHeldProgress {
-		c.s.heldBytes.Add(-int64(len(c.held[0])))
+		c.hold(-len(c.held[0]))
 		c.held = append(c.held[:0], c.held[1:]...)
 	}
 	c.held = append(c.held, line)
-	c.s.heldBytes.Add(int64(len(line)))
+	c.hold(len(line))
 	if c.timer == nil {
-		c.timer = time.AfterFunc(progressHold, c.sendProgress)
+		c.timer = time.AfterFunc(progressHold, c.sendProgress) // stopped by endProgress
 	}
 }
 
@@ -79,10 +76,16 @@ func (c *call) sendProgress() {
 	c.s.flush()
 }
 
+// hold accounts for n bytes more of progress that waits.
+func (c *call) hold(n int) {
+	c.share.held.Add(int64(n))
+	c.s.all.held.Add(int64(n))
+}
+
 // dropHeldLocked expects progressMu.
 func (c *call) dropHeldLocked() {
 	for _, line := range c.held {
-		c.s.heldBytes.Add(-int64(len(line)))
+		c.hold(-len(line))
 	}
 	c.held = nil
 }

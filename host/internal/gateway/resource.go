@@ -22,7 +22,7 @@ func (s *Session) owners(v *view, uri string) []*part {
 	var out []*part
 	for _, p := range v.parts {
 		switch {
-		case !p.resources:
+		case !p.hasResources:
 		case p.slot == linked:
 			return []*part{p}
 		default:
@@ -42,15 +42,18 @@ func (s *Session) routeURI(e *era, env *wire.Envelope, uri string) {
 // whenResourceKnown lets act go on with those who may have a resource, or answers that nobody has it.
 func (s *Session) whenResourceKnown(e *era, env *wire.Envelope, uri string, act func(env *wire.Envelope, owners []*part)) {
 	if uri == "" {
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, `params.uri is missing or not a string`, wire.ErrorData{}))
+		s.refuse(env.ID(), wire.CodeInvalidParams, wire.ErrorData{}, `params.uri is missing or not a string`)
 		return
 	}
 	s.whenKnown(env, false, func(env *wire.Envelope, final bool) func() {
 		v := e.view.now.Load()
-		if v.arriving && !final && v.resource(uri) == nil { // the one that lists it may be yet to come
+		if v.awaitsResource() && !final && v.resource(uri) == nil { // the one that lists it may be yet to come
 			return nil
 		}
 		owners := s.owners(v, uri)
+		if a := s.absentOf(v, uri); len(owners) == 0 && a != nil {
+			return func() { s.refuseAbsent(env.ID(), uri, a) }
+		}
 		if len(owners) == 0 {
 			return func() { s.writeError(env.ID(), notFound(e, uri)) }
 		}

@@ -10,30 +10,34 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// maxReverse bounds what plugins may ask of one client at the same time: 256.
-const maxReverse = 256
-
 // reverseCall is a request to the client that it has not answered yet.
 type reverseCall struct {
 	plugin     string
 	generation uint64 // 0: on behalf of a result that asked for input
 	rawID      string // the plugin's
+	token      []byte // the plugin's progress token, raw; nil = none, or nobody who could be told
 	answer     func(result, errObj []byte)
+	progress   func(params []byte) // for a request with a token
 }
 
-// clientMethods are what a plugin may ask of a client, and the capability that the client must have
-// declared for it.
-var clientMethods = map[string]string{
-	"roots/list":             "roots",
-	"sampling/createMessage": "sampling",
-	"elicitation/create":     "elicitation",
+// capabilityFor is what a client must have declared to be asked something by a plugin; "" if it cannot be.
+func capabilityFor(method string) string {
+	switch method {
+	case "roots/list":
+		return "roots"
+	case "sampling/createMessage":
+		return "sampling"
+	case "elicitation/create":
+		return "elicitation"
+	}
+	return ""
 }
 
 // cannotAsk says why a client with these capabilities cannot be asked something; nil if it can.
 func cannotAsk(capabilities []byte, method string) *wire.Error {
-	capability, known := clientMethods[method]
+	capability := capabilityFor(method)
 	switch {
-	case !known:
+	case capability == "":
 		return wire.Errorf(wire.CodeMethodNotFound, "a client has no method %q", clip(method))
 	case wire.IsNull(wire.Member(capabilities, capability)):
 		return wire.Errorf(wire.CodeMethodNotFound, "the client did not declare the capability %q", capability)
@@ -46,6 +50,9 @@ func cannotAsk(capabilities []byte, method string) *wire.Error {
 // its own requests.
 func (s *Session) PluginRequest(from slot.Origin, env *wire.Envelope, reply slot.Replier) {
 	refuse := func(e *wire.Error) {
+		if e.Code == wire.CodeMethodNotFound || e.Code == wire.CodeInvalidRequest {
+			s.gw.odd(from.Plugin, oddQuestion, e.Message)
+		}
 		obj, _ := json.Marshal(e) // a number and strings always marshal
 		reply.Answer(nil, obj)
 	}
@@ -73,7 +80,9 @@ func (s *Session) PluginRequest(from slot.Origin, env *wire.Envelope, reply slot
 	}
 	refusal := s.ask(method, params, &reverseCall{
 		plugin: from.Plugin, generation: from.Generation, rawID: string(env.ID()),
-		answer: func(result, errObj []byte) { reply.Answer(clone(result), cloneOrNil(errObj)) },
+		token:    cloneOrNil(wire.Member(wire.Member(params, "_meta"), "progressToken")),
+		answer:   func(result, errObj []byte) { reply.Answer(clone(result), cloneOrNil(errObj)) },
+		progress: reply.Progress,
 	})
 	if refusal != nil {
 		refuse(refusal)
@@ -84,42 +93,98 @@ func (s *Session) PluginRequest(from slot.Origin, env *wire.Envelope, reply slot
 // withdrawn.
 func (s *Session) ask(method string, params []byte, r *reverseCall) *wire.Error {
 	s.mu.Lock()
-	full := s.closed || len(s.reverse) >= maxReverse
-	if !full {
+	refusal := s.askRefusalLocked(r.plugin, 1)
+	if refusal == nil {
 		s.askLocked(r)
 	}
 	id := s.lastReverse
 	s.mu.Unlock()
-	if full {
-		return wire.Errorf(wire.CodeBusy, "the client has %d requests to answer already", maxReverse)
+	if refusal != nil {
+		return refusal
 	}
+	params = withToken(params, id)
 	if s.offer(func(dst []byte) []byte { return wire.AppendRequest(dst, wire.Head{ID: id}, method, params) }) {
 		return nil
 	}
 	s.mu.Lock()
-	delete(s.reverse, id)
+	s.askedLocked(id)
 	s.mu.Unlock()
 	return wire.Errorf(wire.CodeBusy, "the client does not read")
+}
+
+// askRefusalLocked says why a plugin cannot ask n things more of the client; nil if it can.
+func (s *Session) askRefusalLocked(plugin string, n int) *wire.Error {
+	of := s.shareLocked(plugin)
+	if !s.closed && fits(of.questions, s.all.questions, n, maxReverse) {
+		return nil
+	}
+	s.gw.busy.Add(1)
+	return wire.Errorf(wire.CodeBusy,
+		"the client has %d requests to answer already, %d of them of plugin %s: no more may wait than is left for other plugins",
+		s.all.questions, of.questions, plugin)
 }
 
 // askLocked enters a request to the client and returns its id.
 func (s *Session) askLocked(r *reverseCall) uint64 {
 	s.lastReverse++
 	s.reverse[s.lastReverse] = r
+	s.shareLocked(r.plugin).questions++
+	s.all.questions++
 	return s.lastReverse
+}
+
+// askedLocked takes a request to the client out of the table; nil for one that is not there.
+func (s *Session) askedLocked(id uint64) *reverseCall {
+	r := s.reverse[id]
+	if r != nil {
+		delete(s.reverse, id)
+		s.shareLocked(r.plugin).questions--
+		s.all.questions--
+	}
+	return r
+}
+
+// withToken puts the id of a request to the client in the place of the plugin's progress token: two plugins may use
+// the same one.
+func withToken(params []byte, id uint64) []byte {
+	span := tokenSpan(params)
+	if !span.Present() {
+		return params
+	}
+	edit := wire.Edit{Span: span, Text: wire.AppendUint(nil, id)}
+	return wire.AppendEdited(nil, params, wire.Span{End: len(params)}, edit)
+}
+
+// clientProgress passes a legacy client's progress with an open request of a plugin to that plugin, under the
+// plugin's own token.
+func (s *Session) clientProgress(env *wire.Envelope) {
+	params := env.Params()
+	span := wire.MemberSpan(params, "progressToken")
+	id, ok := wire.ParseUint(params[span.Start:span.End])
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	r := s.reverse[id]
+	s.mu.Unlock()
+	if r == nil || r.token == nil { // answered, withdrawn, or not asked for
+		return
+	}
+	r.progress(wire.AppendEdited(nil, params, wire.Span{End: len(params)}, wire.Edit{Span: span, Text: r.token}))
 }
 
 // response passes the client's answer to whoever asked.
 func (s *Session) response(env *wire.Envelope) {
 	id, ok := wire.ParseUint(env.ID())
-	s.mu.Lock()
-	r := s.reverse[id]
+	var r *reverseCall
 	if ok {
-		delete(s.reverse, id)
+		s.mu.Lock()
+		r = s.askedLocked(id)
+		s.mu.Unlock()
 	}
-	s.mu.Unlock()
-	if !ok || r == nil {
+	if r == nil {
 		s.log.Warn("ignored an answer to a request that was not asked, or has been answered")
+		s.gw.odd("", oddAnswer, "the id "+string(env.ID()))
 		return
 	}
 	r.answer(env.Result(), env.Error())
@@ -139,7 +204,7 @@ func (s *Session) withdraw(reason string, match func(id uint64, r *reverseCall) 
 	for id, r := range s.reverse {
 		if match(id, r) {
 			ids = append(ids, id)
-			delete(s.reverse, id)
+			s.askedLocked(id)
 		}
 	}
 	s.mu.Unlock()
@@ -230,16 +295,21 @@ func emptyObject(raw []byte) bool {
 
 // PluginNotification implements slot.Peer.
 func (s *Session) PluginNotification(from slot.Origin, env *wire.Envelope) {
+	method := string(env.Method())
+	switch method {
+	case listChanged[0], listChanged[1], listChanged[2]:
+		// The lists are fetched again; the client hears of it only if they differ. Also while the session is being opened:
+		// they may have been read before.
+		if sl := s.gw.slot(from.Plugin); sl != nil {
+			sl.Relist(from)
+		}
+		return
+	}
 	e := s.eraOf(from.Session)
 	if e == nil { // the session is being opened or closed
 		return
 	}
-	switch method := string(env.Method()); method {
-	case listChanged[0], listChanged[1], listChanged[2]:
-		// The lists are fetched again; the client hears of it only if they differ.
-		if sl := s.gw.slot(from.Plugin); sl != nil {
-			sl.Relist(from.Session)
-		}
+	switch method {
 	case "notifications/resources/updated":
 		s.resourceUpdated(from, env)
 	case "notifications/message":
@@ -249,6 +319,7 @@ func (s *Session) PluginNotification(from slot.Origin, env *wire.Envelope) {
 		s.withdraw("the plugin does not need the answer any more", func(_ uint64, r *reverseCall) bool {
 			return r.plugin == from.Plugin && r.generation == from.Generation && r.rawID == id
 		})
+	case "notifications/subscriptions/acknowledged": // of the listen that the slot keeps open
 	case "notifications/elicitation/complete":
 		if !e.up.Modern() && e.up.Revision != "" {
 			s.pass(env)
@@ -259,6 +330,7 @@ func (s *Session) PluginNotification(from slot.Origin, env *wire.Envelope) {
 			return
 		}
 		s.log.Debug("ignored a notification of a plugin", "plugin", from.Plugin, "method", clip(method))
+		s.gw.odd(from.Plugin, oddNotification, method)
 	}
 }
 

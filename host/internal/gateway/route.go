@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -17,9 +18,15 @@ import (
 // request decides which era a request belongs to and answers or routes it.
 func (s *Session) request(env *wire.Envelope) {
 	s.mu.Lock()
+	b := s.batchOf[string(env.ID())]
+	waits := b != nil && b != s.handling // its answer does, for the rest of its batch
 	open := s.openLocked(env.ID())
 	s.mu.Unlock()
-	if open {
+	switch {
+	case waits:
+		s.refuseLine(env.ID(), duplicateID())
+		return
+	case open:
 		s.writeError(env.ID(), duplicateID())
 		return
 	}
@@ -72,10 +79,7 @@ func (s *Session) plainRoute(env *wire.Envelope) *slot.Slot {
 // openPlain makes the session for methods outside MCP, on the client's reader.
 func (s *Session) openPlain() {
 	if s.plain == nil {
-		e := s.open(&slot.Session{})
-		s.mu.Lock()
-		s.plain = e
-		s.mu.Unlock()
+		s.open(&slot.Session{}, &s.plain)
 	}
 }
 
@@ -100,8 +104,13 @@ func (s *Session) plainRequest(method string, env *wire.Envelope) {
 		case arriving:
 			return func() { s.stillStarting(env.ID(), method) }
 		}
+		if a := s.gw.absent(method, func(sl *slot.Slot) bool { return sl.Facts() != nil }); a != nil {
+			return func() { s.refuseAbsent(env.ID(), method, a) }
+		}
 		return func() {
-			s.writeError(env.ID(), wire.NewError(wire.CodeMethodNotFound, fmt.Sprintf("no plugin serves the method %q", clip(method)), wire.ErrorData{Detail: s.methods()}))
+			s.gw.odd("", oddMethod, method)
+			s.refuse(env.ID(), wire.CodeMethodNotFound, wire.ErrorData{Detail: s.methods()},
+				"no plugin serves the method %q", clip(method))
 		}
 	})
 }
@@ -109,7 +118,8 @@ func (s *Session) plainRequest(method string, env *wire.Envelope) {
 // sendPlain sends a plain request to its plugin, unless a read-only lock refuses it.
 func (s *Session) sendPlain(target *slot.Slot, env *wire.Envelope) {
 	if s.gw.refusesMethods(target) {
-		s.writeError(env.ID(), wire.NewError(wire.CodeReadOnly, fmt.Sprintf("a read-only lock is set and plugin %s does not say that it keeps it: its methods are refused", target.Name()), wire.ErrorData{Plugin: target.Name(), Version: target.Version()}))
+		s.refuse(env.ID(), wire.CodeReadOnly, wire.ErrorData{Plugin: target.Name(), Version: target.Version()},
+			"a read-only lock is set and plugin %s does not say that it keeps it: its methods are refused", target.Name())
 		return
 	}
 	s.send(s.plain, target, false, env, routed{})
@@ -117,7 +127,8 @@ func (s *Session) sendPlain(target *slot.Slot, env *wire.Envelope) {
 
 // stillStarting answers a request for something that no plugin has said to have, while some have not spoken.
 func (s *Session) stillStarting(id []byte, what string) {
-	s.writeError(id, wire.NewError(wire.CodeUnavailable, fmt.Sprintf("no running plugin has %q, and some are still starting", clip(what)), wire.ErrorData{RetryAfterMS: 1000}))
+	s.refuse(id, wire.CodeUnavailable, wire.ErrorData{RetryAfterMS: 1000},
+		"no running plugin has %q, and some are still starting", clip(what))
 }
 
 // methodOwner returns the slot that serves a method, or whether one may still turn up.
@@ -174,15 +185,21 @@ func (s *Session) route(e *era, method string, env *wire.Envelope) {
 	case "completion/complete":
 		s.routeCompletion(e, env)
 	default:
-		s.writeError(env.ID(), wire.NewError(wire.CodeMethodNotFound, fmt.Sprintf("method not found: %q", clip(method)), wire.ErrorData{}))
+		s.unknownMethod(env.ID(), method)
 	}
+}
+
+// unknownMethod refuses a request of MCP that neither we nor any plugin could answer.
+func (s *Session) unknownMethod(id []byte, method string) {
+	s.gw.odd("", oddMethod, method)
+	s.refuse(id, wire.CodeMethodNotFound, wire.ErrorData{}, "method not found: %q", clip(method))
 }
 
 // routeNamed routes tools/call and prompts/get by the exposed name.
 func (s *Session) routeNamed(e *era, env *wire.Envelope, kind schema.Kind) {
 	name := wire.Unquote(env.Name())
 	if len(name) == 0 {
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, `params.name is missing or not a string`, wire.ErrorData{}))
+		s.refuse(env.ID(), wire.CodeInvalidParams, wire.ErrorData{}, `params.name is missing or not a string`)
 		return
 	}
 	if t, ok := e.view.now.Load().named(kind, name); ok {
@@ -201,9 +218,9 @@ func (s *Session) awaitNamed(e *era, env *wire.Envelope, kind schema.Kind, name 
 			return func() { s.sendNamed(e, env, kind, t) }
 		}
 		owner := s.gw.namedOwner(name)
-		arriving := v.arriving
+		arriving := v.awaits(kind)
 		if owner != nil { // only what that one plugin says can matter
-			arriving = slices.Contains(v.awaited, owner)
+			arriving = slices.Contains(v.awaited[kind], owner)
 		}
 		switch {
 		case arriving && !final:
@@ -242,7 +259,8 @@ func (s *Session) sendNamed(e *era, env *wire.Envelope, kind schema.Kind, t targ
 			if !s.gw.cfg.ReadOnly {
 				locked = "plugin " + t.slot.Name() + " is locked read-only"
 			}
-			s.writeError(env.ID(), wire.NewError(wire.CodeReadOnly, fmt.Sprintf("%s and tool %q is not annotated readOnlyHint", locked, clip(t.entry.Key)), wire.ErrorData{Plugin: t.slot.Name()}))
+			s.refuse(env.ID(), wire.CodeReadOnly, wire.ErrorData{Plugin: t.slot.Name()},
+				"%s and tool %q is not annotated readOnlyHint", locked, clip(t.entry.Key))
 			return
 		}
 		if s.gw.cfg.Context != nil {
@@ -259,20 +277,24 @@ func (s *Session) sendNamed(e *era, env *wire.Envelope, kind schema.Kind, t targ
 // an upgrade removed, gets a result that a model can act on.
 func (s *Session) unknownName(e *era, id []byte, kind schema.Kind, name string, owner *slot.Slot) {
 	if owner == nil {
-		s.writeError(id, wire.NewError(wire.CodeInvalidParams, fmt.Sprintf("unknown %s %q", strings.TrimSuffix(kind.String(), "s"), clip(name)), wire.ErrorData{}))
+		s.refuse(id, wire.CodeInvalidParams, wire.ErrorData{},
+			"unknown %s %q", strings.TrimSuffix(kind.String(), "s"), clip(name))
 		return
 	}
 	part := e.view.now.Load().part(owner)
 	if part == nil {
-		detail := owner.Fault()
-		if detail == "" {
-			detail = "it has not said what it serves"
-		}
-		s.writeError(id, wire.NewError(wire.CodeUnavailable, fmt.Sprintf("plugin %s is not available: %s", owner.Name(), detail), wire.ErrorData{Plugin: owner.Name(), Version: owner.Version(), Detail: detail, RetryAfterMS: 1000}))
+		a := absentee{owner, cmp.Or(owner.Unavailable(), "it has not said what it serves")}
+		s.refuse(id, wire.CodeUnavailable, a.data(), "plugin %s is not available: %s", owner.Name(), a.why)
+		return
+	}
+	if fault := part.catalog.Fault(kind); fault != "" {
+		s.refuse(id, wire.CodeUnavailable, wire.ErrorData{Plugin: owner.Name(), Version: owner.Version(), Detail: fault, RetryAfterMS: 1000},
+			"plugin %s lists no %s %q, and its list could not be read: %s", owner.Name(), strings.TrimSuffix(kind.String(), "s"), clip(name), fault)
 		return
 	}
 	if kind != schema.Tools {
-		s.writeError(id, wire.NewError(wire.CodeInvalidParams, fmt.Sprintf("unknown prompt %q", clip(name)), wire.ErrorData{Plugin: owner.Name(), Version: owner.Version()}))
+		s.refuse(id, wire.CodeInvalidParams, wire.ErrorData{Plugin: owner.Name(), Version: owner.Version()},
+			"unknown prompt %q", clip(name))
 		return
 	}
 	text := fmt.Sprintf("There is no tool %q in plugin %s %s. Its tools now: %s.", clip(name), owner.Name(), owner.Version(), enumerate(part.toolNames()))
@@ -297,7 +319,7 @@ func (s *Session) routeCompletion(e *era, env *wire.Envelope) {
 	uri := string(wire.Unquote(wire.Member(ref, "uri")))
 	name := string(wire.Unquote(wire.Member(ref, "name")))
 	if uri == "" && name == "" {
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, "params.ref has neither a uri nor a name", wire.ErrorData{}))
+		s.refuse(env.ID(), wire.CodeInvalidParams, wire.ErrorData{}, "params.ref has neither a uri nor a name")
 		return
 	}
 	s.whenKnown(env, false, func(env *wire.Envelope, final bool) func() {
@@ -305,8 +327,9 @@ func (s *Session) routeCompletion(e *era, env *wire.Envelope) {
 		var owner *part
 		var r routed
 		var edits []wire.Edit
+		awaits := v.awaits(schema.Prompts)
 		if uri != "" {
-			owner = v.resource(uri)
+			owner, awaits = v.resource(uri), v.awaitsResource()
 		} else if t, ok := v.named(schema.Prompts, []byte(name)); ok {
 			owner = t.part
 			if t.entry.Key != name {
@@ -318,11 +341,15 @@ func (s *Session) routeCompletion(e *era, env *wire.Envelope) {
 			}
 		}
 		switch {
-		case owner == nil && v.arriving && !final:
+		case owner == nil && awaits && !final:
 			return nil
 		case owner == nil:
+			if a := s.absentOf(v, cmp.Or(uri, name)); a != nil {
+				return func() { s.refuseAbsent(env.ID(), cmp.Or(uri, name), a) }
+			}
 			return func() {
-				s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, "params.ref names no known prompt or resource", wire.ErrorData{}))
+				s.refuse(env.ID(), wire.CodeInvalidParams, wire.ErrorData{},
+					"params.ref names no known prompt or resource")
 			}
 		case !owner.completions:
 			return func() {

@@ -15,13 +15,6 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-const (
-	// maxInFlight bounds a client's open requests: 8,192. One more is refused as busy.
-	maxInFlight = 8192
-	// maxOpenBytes bounds what the open requests of a client hold: 64 MiB, four lines of the greatest length.
-	maxOpenBytes = 64 << 20
-)
-
 // Session is one client's conversation. Line, Oversize and Idle are called by one goroutine, the client's
 // reader; everything else is safe for concurrent use.
 type Session struct {
@@ -34,10 +27,10 @@ type Session struct {
 
 	routes   map[string]*slot.Slot // where plain methods lead, as of routesAt
 	routesAt uint64                // the gateway's epoch
+	handling *batch                // whose parts are being handled; nil for a line of its own
 
 	batching      atomic.Bool  // batchOf may have entries
 	manyResources atomic.Bool  // several plugins have resources
-	heldBytes     atomic.Int64 // of progress that waits to be sent
 	logCalls      atomic.Int64 // open modern requests that want log messages
 
 	mu          sync.Mutex
@@ -45,15 +38,17 @@ type Session struct {
 	inFlight    map[string]*call // by the client's raw id
 	lastSeq     uint64
 	lastNote    uint64
-	openBytes   int           // of inFlight and parked
-	keptBytes   int           // of questions and answers that wait for their other half
-	empty       chan struct{} // closed when inFlight and parked are empty; nil unless someone waits
+	all         share             // what all plugins hold of the bounds
+	shares      map[string]*share // and each, by its name
+	answering   int               // requests that are in no table any more, and whose answer is not written yet
+	empty       chan struct{}     // closed when nothing is open and answering is 0; nil unless someone waits
 	plain       *era
 	legacy      *era
 	modern      *era
 	initialized bool // notifications/initialized came
 	parked      map[string]*parked
 	parkOrder   []*parked // as they came; may hold some that are parked no more
+	leaving     *parked   // on its way from parked to inFlight, or to its answer; one at a time
 	parkUntil   time.Time // the wait for the first list ends; zero = none began
 	parkTimer   *time.Timer
 	parkFires   time.Time             // when it does; zero = it does not
@@ -70,7 +65,7 @@ type Session struct {
 	level       int             // its index in logLevels: what is below is not passed on
 	seen        seenURIs
 	batches     int               // open
-	batchOf     map[string]*batch // by raw id
+	batchOf     map[string]*batch // by the raw ids of open ones
 }
 
 // era is one of the three ways a client talks, with its session upstream.
@@ -80,6 +75,7 @@ type era struct {
 	view    *sharedView         // nil for plain
 	told    [4]string           // hash of each list as the client last knew it; "" = not yet. Guarded by Session.mu
 	bridged map[*slot.Slot]bool // that have been told of over. Guarded by Session.mu
+	opened  bool                // every plugin has been asked: what they say in it is passed on. Guarded by Session.mu
 }
 
 // NewSession returns a session that writes lines to out. Close ends it.
@@ -90,6 +86,7 @@ func (g *Gateway) NewSession(out *rpc.Sink) *Session {
 		out:       out,
 		routes:    make(map[string]*slot.Slot),
 		inFlight:  make(map[string]*call),
+		shares:    make(map[string]*share),
 		parked:    make(map[string]*parked),
 		listens:   make(map[string]*listen),
 		wanted:    make(map[wantedKey]*wanted),
@@ -120,7 +117,7 @@ func (s *Session) flush() { _ = s.out.Flush() } // the front sees write errors
 
 // answer appends the answer to the request with a raw id.
 func (s *Session) answer(id []byte, build func(dst []byte) []byte) {
-	if s.batching.Load() && s.gather(id, build) {
+	if s.batching.Load() && s.collect(id, build) {
 		return
 	}
 	s.write(build)
@@ -134,11 +131,18 @@ func (s *Session) writeError(id []byte, e *wire.Error) {
 	s.answer(id, func(dst []byte) []byte { return wire.AppendError(dst, id, e) })
 }
 
-// tooLong reports that a line with so many bytes in it must not be sent.
-func (g *Gateway) tooLong(bytes int) bool {
-	const around = 256 // what surrounds params and results
-	return g.cfg.MaxOutputBytes > 0 && bytes+around > g.cfg.MaxOutputBytes
+// refuse answers with an error of ours, of which the text is a format.
+func (s *Session) refuse(id []byte, code wire.Code, data wire.ErrorData, format string, args ...any) {
+	s.writeError(id, wire.NewError(code, fmt.Sprintf(format, args...), data))
 }
+
+// around is what surrounds params and results in a line, at the most: 256 bytes.
+const around = 256
+
+// tooLong reports that a line with so many bytes in it must not be sent.
+func (g *Gateway) tooLong(bytes int) bool { return tooLong(bytes, g.cfg.MaxOutputBytes) }
+
+func tooLong(bytes, limit int) bool { return limit > 0 && bytes+around > limit }
 
 // Line handles one line of the client. The bytes are not kept.
 func (s *Session) Line(line []byte) {
@@ -156,6 +160,7 @@ func (s *Session) envelope(env *wire.Envelope) {
 	case wire.Notification:
 		if env.NullID() {
 			s.log.Warn("ignored a request with the id null, which no answer could name", "method", clip(env.Method()))
+			s.gw.odd("", oddLine, "a request with the id null")
 			return
 		}
 		s.notification(env)
@@ -176,9 +181,15 @@ func (s *Session) malformed(line []byte, err error) {
 		return
 	}
 	s.log.Warn("ignored a malformed line", "error", e)
+	s.gw.odd("", oddLine, e.Reason)
 	if e.ID != nil {
-		s.writeError(e.ID, notAnEnvelope(e))
+		s.refuseLine(e.ID, notAnEnvelope(e))
 	}
+}
+
+// refuseLine answers a line that is refused, whatever else its id stands for: in an open batch, another request.
+func (s *Session) refuseLine(id []byte, e *wire.Error) {
+	s.write(func(dst []byte) []byte { return wire.AppendError(dst, id, e) })
 }
 
 func notAnEnvelope(e *wire.EnvelopeError) *wire.Error {
@@ -188,8 +199,9 @@ func notAnEnvelope(e *wire.EnvelopeError) *wire.Error {
 // Oversize answers a line that was skipped because of its length.
 func (s *Session) Oversize(e *wire.LineSizeError) {
 	s.log.Warn("skipped an overlong line", "bytes", e.Size, "limit", e.Limit)
+	s.gw.odd("", oddLength, e.Error())
 	if e.ID != nil {
-		s.writeError(e.ID, wire.NewError(wire.CodeInvalidRequest, e.Error()+"; send less, or raise --max-line-bytes", wire.ErrorData{Detail: "line too long"}))
+		s.refuseLine(e.ID, wire.NewError(wire.CodeInvalidRequest, e.Error()+"; send less, or raise --max-line-bytes", wire.ErrorData{Detail: "line too long"}))
 	}
 }
 
@@ -229,7 +241,7 @@ func (s *Session) Quiet() <-chan struct{} {
 }
 
 func (s *Session) quietLocked() {
-	if s.empty != nil && len(s.inFlight) == 0 && len(s.parked) == 0 {
+	if s.empty != nil && len(s.inFlight) == 0 && len(s.parked) == 0 && s.answering == 0 {
 		close(s.empty)
 		s.empty = nil
 	}
@@ -280,9 +292,9 @@ func (s *Session) Close() {
 	s.gw.remove(s)
 	for _, e := range eras {
 		for _, sl := range s.gw.Slots() {
-			sl.CloseSession(e.up.ID)
+			sl.CloseSession(e.up)
 			if e.over != nil {
-				sl.CloseSession(e.over.ID)
+				sl.CloseSession(e.over)
 			}
 		}
 		if e.view != nil {
@@ -295,21 +307,30 @@ func (s *Session) Close() {
 // plugin waits for a legacy client's input.
 func (s *Session) refuseLocked() (answers []func()) {
 	for _, p := range s.parkOrder {
-		if s.parked[string(p.id)] == p && wire.ValidID(p.id) { // else a notification
+		if s.parked[string(p.id)] == p && s.leaving != p && wire.ValidID(p.id) { // else a notification
 			answers = append(answers, func() {
-				s.writeError(p.id, wire.NewError(wire.CodeShuttingDown, "the host is shutting down; no plugin got the request", wire.ErrorData{}))
+				s.writeError(p.id, notSentError())
 			})
 		}
 	}
 	for _, c := range s.inFlight {
 		if c.gather != nil {
 			c.gather = nil
-			answers = append(answers, func() {
-				s.writeError(c.id, wire.NewError(wire.CodeOutcomeUnknown, fmt.Sprintf("the host is shutting down while plugin %s waited for the client's input; the call may have done a part of its work", c.target.Name()), wire.ErrorData{Plugin: c.target.Name()}))
-			})
+			answers = append(answers, c.refuseInput)
 		}
 	}
 	return answers
+}
+
+// refuseInput answers a call whose plugin waits for input that nobody will be asked for any more.
+func (c *call) refuseInput() {
+	c.s.refuse(c.id, wire.CodeOutcomeUnknown, wire.ErrorData{Plugin: c.target.Name()},
+		"the host is shutting down while plugin %s waited for the client's input; the call may have done a part of its work", c.target.Name())
+}
+
+// notSentError answers a request that was still parked at the end.
+func notSentError() *wire.Error {
+	return wire.NewError(wire.CodeShuttingDown, "the host is shutting down; no plugin got the request", wire.ErrorData{})
 }
 
 func (s *Session) erasLocked() (out []*era) {
@@ -344,27 +365,38 @@ func (s *Session) ClientName() (name, revision string) {
 	return "", ""
 }
 
-// open makes the upstream session of an era and asks every plugin for its catalog.
-func (s *Session) open(up *slot.Session) *era {
+// open makes the upstream session of an era, enters it as the session's own, and asks every plugin for its catalog.
+func (s *Session) open(up *slot.Session, as **era) *era {
 	if s.gw.cfg.Awake != nil {
 		s.gw.cfg.Awake()
 	}
 	e := &era{up: up, bridged: make(map[*slot.Slot]bool)}
 	if up.Revision != "" {
-		e.over = overSession(up)
+		e.over = up.OtherEra()
 	}
 	for _, one := range []*slot.Session{e.up, e.over} {
 		if one != nil {
 			one.ID, one.Context, one.Peer = s.gw.lastID.Add(1), s.gw.cfg.Context, s
 		}
 	}
+	if up.Revision != "" {
+		e.view = s.gw.view(up.Profile())
+	}
+	// Before the slots are looked at: one that is added, or says what it serves, after that is told of every era that
+	// has been entered, see wantAll and wantBridged.
+	s.mu.Lock()
+	*as = e
+	s.mu.Unlock()
 	for _, sl := range s.gw.Slots() {
 		s.want(sl, up)
 	}
 	s.wantOver(e)
-	if up.Revision != "" {
-		e.view = s.gw.view(up.Profile())
+	if e.view != nil {
+		s.gw.remerge(up.Profile()) // with what their caches have given
 	}
+	s.mu.Lock()
+	e.opened = true
+	s.mu.Unlock()
 	return e
 }
 
@@ -387,7 +419,7 @@ func (s *Session) want(sl *slot.Slot, up *slot.Session) {
 	closed := s.closed
 	s.mu.Unlock()
 	if closed {
-		sl.CloseSession(up.ID)
+		sl.CloseSession(up)
 	}
 }
 

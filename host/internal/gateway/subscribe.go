@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -38,13 +37,14 @@ func (s *Session) subscribe(method string, env *wire.Envelope) {
 	s.mu.Unlock()
 	switch {
 	case uri == "":
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, `params.uri is missing or not a string`, wire.ErrorData{}))
+		s.refuse(env.ID(), wire.CodeInvalidParams, wire.ErrorData{}, `params.uri is missing or not a string`)
 		return
 	case (w != nil) == on:
 		s.writeResult(env.ID(), []byte("{}"))
 		return
 	case on && (full || len(uri) > maxMatchedURI):
-		s.writeError(env.ID(), wire.NewError(wire.CodeInvalidParams, fmt.Sprintf("a client may subscribe to %d resources with uris of up to %d bytes", maxWanted, maxMatchedURI), wire.ErrorData{}))
+		s.refuse(env.ID(), wire.CodeInvalidParams, wire.ErrorData{},
+			"a client may subscribe to %d resources with uris of up to %d bytes", maxWanted, maxMatchedURI)
 		return
 	case !on:
 		s.unsubscribe(w, uri, env)
@@ -59,7 +59,8 @@ func (s *Session) subscribe(method string, env *wire.Envelope) {
 		}
 		switch {
 		case len(able) == 0:
-			s.writeError(env.ID(), wire.NewError(wire.CodeMethodNotFound, fmt.Sprintf("plugin %s does not tell of changed resources", owners[0].slot.Name()), wire.ErrorData{Plugin: owners[0].slot.Name()}))
+			s.refuse(env.ID(), wire.CodeMethodNotFound, wire.ErrorData{Plugin: owners[0].slot.Name()},
+				"plugin %s does not tell of changed resources", owners[0].slot.Name())
 		case able[0].bridged: // a modern plugin is asked by the one listen of the session
 			s.mu.Lock()
 			s.wanted[wantedKey{false, uri}] = &wanted{owner: able[0].slot, up: e.over, uses: 1}
@@ -100,46 +101,42 @@ func (s *Session) wantListened(uris []string) (honoured []string) {
 	v := e.view.now.Load()
 	var news []*wanted
 	var asks []string
-	var parts []*part
 	s.mu.Lock()
 	for _, uri := range uris {
 		key := wantedKey{true, uri}
 		w := s.wanted[key]
 		if w == nil {
 			p := v.resource(uri)
-			if len(uri) > maxMatchedURI || len(s.wanted) >= maxWanted || p == nil && !v.arriving || p != nil && !p.subscribe {
+			if len(uri) > maxMatchedURI || len(s.wanted) >= maxWanted || p == nil && !v.awaitsResource() || p != nil && !p.subscribe {
 				continue
 			}
 			w = &wanted{}
 			s.wanted[key] = w
 			if p != nil {
-				news, asks, parts = append(news, w), append(asks, uri), append(parts, p)
+				w.ownedBy(e, p)
+				news, asks = append(news, w), append(asks, uri)
 			}
 		}
 		w.uses++
 		honoured = append(honoured, uri)
 	}
 	s.mu.Unlock()
-	s.wantOf(e, news, asks, parts)
+	s.wantOf(news, asks)
 	return honoured
 }
 
-// wantOf asks the owners of resources for their changes.
-func (s *Session) wantOf(e *era, news []*wanted, uris []string, owners []*part) {
+// ownedBy says whose resource it is. Whoever finds that out, under Session.mu, asks the owner, and nobody else does.
+func (w *wanted) ownedBy(e *era, p *part) { w.owner, w.up = p.slot, e.session(p.bridged) }
+
+// wantOf asks the owners of resources for their changes. Neither owner nor session of one changes any more.
+func (s *Session) wantOf(news []*wanted, uris []string) {
 	changed := map[*slot.Slot]*slot.Session{}
-	s.mu.Lock()
-	var legacy []int
 	for i, w := range news {
-		w.owner, w.up = owners[i].slot, e.session(owners[i].bridged)
 		if w.up.Modern() {
 			changed[w.owner] = w.up
 		} else {
-			legacy = append(legacy, i)
+			s.tell(w, "resources/subscribe", uris[i])
 		}
-	}
-	s.mu.Unlock()
-	for _, i := range legacy {
-		s.tell(news[i], "resources/subscribe", uris[i])
 	}
 	for owner, up := range changed {
 		s.syncListen(owner, up)
@@ -152,22 +149,21 @@ func (s *Session) settleWanted() {
 	e := s.modern
 	var news []*wanted
 	var uris []string
-	var owners []*part
 	if e != nil && len(s.wanted) > 0 {
 		v := e.view.now.Load()
-		for key, w := range s.wanted {
+		for _, key := range slices.SortedFunc(maps.Keys(s.wanted), func(a, b wantedKey) int { return strings.Compare(a.uri, b.uri) }) {
+			w := s.wanted[key]
 			if w.owner != nil {
 				continue
 			}
 			if p := v.resource(key.uri); p != nil && p.subscribe {
-				news, uris, owners = append(news, w), append(uris, key.uri), append(owners, p)
+				w.ownedBy(e, p)
+				news, uris = append(news, w), append(uris, key.uri)
 			}
 		}
 	}
 	s.mu.Unlock()
-	if len(news) > 0 {
-		s.wantOf(e, news, uris, owners)
-	}
+	s.wantOf(news, uris)
 }
 
 // dropListened gives up the resources of a listen that has ended.

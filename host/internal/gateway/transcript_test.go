@@ -80,6 +80,30 @@ var settings = map[string]struct {
 			"demo 1.0.0": demo(tool("echo"), tool("slow"), tool("progress"), tool("slowly"), tool("ask"), tool("pretty"), tool("die")),
 		},
 	},
+	"absent": {
+		cfg:   Config{Prefixed: true},
+		names: []string{"demo", "gone"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0": demo(tool("echo")),
+			"gone 1.0.0": func() *fakePlugin { return &fakePlugin{fails: "no license\nfor this machine"} },
+		},
+	},
+	"without_mcp": {
+		cfg:   Config{Prefixed: true},
+		names: []string{"demo", "gone"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0": demo(tool("echo")),
+			"gone 1.0.0": func() *fakePlugin { return &fakePlugin{mcp: []string{}, methods: []string{"gone.*"}} },
+		},
+	},
+	"refusing": {
+		cfg:   Config{Prefixed: true},
+		names: []string{"demo", "gone"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0": demo(tool("echo")),
+			"gone 1.0.0": func() *fakePlugin { return &fakePlugin{refuses: "lookup gone.example: no such host"} },
+		},
+	},
 	"alone": {
 		cfg:     Config{},
 		names:   []string{"demo"},
@@ -102,6 +126,39 @@ var settings = map[string]struct {
 			"demo 1.0.0":  holding(demo(tool("echo"), tool("error"), tool("log"), tool("touch"), tool("ask"), tool("leave"), tool("link"), tool("slow"), tool("die")), "mem:///a", "mem:///b"),
 			"demo 1.1.0":  holding(demo(tool("echo"), tool("error"), tool("log"), tool("touch"), tool("ask"), tool("leave"), tool("link"), tool("slow"), tool("die")), "mem:///a", "mem:///b"),
 			"other 1.0.0": holding(demo(tool("echo"), tool("touch"), tool("ask"), tool("link")), "mem:///a", "mem:///c"),
+		},
+	},
+	"sampling": {
+		cfg:   Config{Prefixed: true},
+		names: []string{"demo", "other"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0":  demo(tool("sample"), tool("ask")),
+			"other 1.0.0": demo(tool("sample")),
+		},
+	},
+	"hanging": {
+		cfg:   Config{Prefixed: true},
+		names: []string{"demo", "other"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0":  listing(holding(demo(tool("echo")), "mem:///a"), "prompts/list", "hang"),
+			"other 1.0.0": holding(demo(tool("echo")), "mem:///b"),
+		},
+	},
+	"crowd": {
+		cfg:   Config{Prefixed: true, MaxOutputBytes: 3000},
+		names: []string{"big", "small"},
+		plugins: map[string]func() *fakePlugin{
+			"big 1.0.0":   demo(many(200)...),
+			"small 1.0.0": demo(tool("one"), tool("two"), tool("huge", `,"description":"`+strings.Repeat("x", 3000)+`"`), tool("three")),
+		},
+	},
+	"experimental": {
+		cfg:   Config{Prefixed: true},
+		names: []string{"demo", "old", "plain"},
+		plugins: map[string]func() *fakePlugin{
+			"demo 1.0.0":  offering(demo(tool("echo")), "{\"tools\":{},\"tasks\":{},\"experimental\":{\"a/x\":{\"n\":1.0,\n\"m\":{}},\"flag\":true}}"),
+			"old 1.0.0":   speaking("2025-11-25", offering(demo(tool("echo")), `{"tools":{},"experimental":{"a/x":{"n":2},"b":{}}}`)),
+			"plain 1.0.0": demo(tool("echo")),
 		},
 	},
 	"output": {
@@ -127,6 +184,11 @@ var settings = map[string]struct {
 			"demo 1.0.0": demo(tool("tool_number_one"), tool("tool_number_two"), tool("tool_number_three"), tool("tool_number_four"), tool("tool_number_five"), tool("tool_number_six"), tool("tool_number_seven"), tool("tool_number_eight")),
 			"demo 1.1.0": demo(tool("tool_number_one"), tool("tool_number_nine")),
 		},
+	},
+	"growing": {
+		cfg:     Config{Prefixed: true},
+		names:   []string{"demo"},
+		plugins: map[string]func() *fakePlugin{"demo 1.0.0": demo(tool("grow"))},
 	},
 	"tasks": {
 		cfg:     Config{Prefixed: true},

@@ -1,14 +1,13 @@
 package gateway
 
 import (
-	"maps"
 	"sort"
 	"strings"
 	"sync"
 
-	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/host/internal/slot"
 	"github.com/sox-host/sox-host/plugin/schema"
+	"github.com/sox-host/sox-host/plugin/wire"
 )
 
 // maxInstructions bounds the merged instructions: 16 KiB. Claude Code shows the model 2 KiB of them.
@@ -21,38 +20,44 @@ type view struct {
 	parts        []*part   // in order
 	hashes       [4]string // equal when a client would see the same list
 	instructions string
-	logging      bool         // some plugin offers log messages
-	arriving     bool         // some catalog is on its way
-	awaited      []*slot.Slot // whose
+	awaited      [4][]*slot.Slot // whose list is on its way, by kind
 
 	tablesOnce sync.Once
-	tools      map[string]target
+	tools      map[string]target // by exposed name
 	prompts    map[string]target
-	resources  map[string]*part // by uri
+	owners     map[string]*part // of resources, by uri
 	templates  []template       // the most specific first
 
+	limit    int // bytes of a line to the client; 0 = none
 	listOnce [4]sync.Once
 	lists    [4][]byte // JSON arrays, by schema.Kind
+	counts   [4][]int  // how many entries of a list are each part's; only of lists in pages
+	first    [4][]int  // and how many of those are on the first page
 }
 
 // mergeLocked makes the view of a profile from the slots, in their order.
 func (g *Gateway) mergeLocked(sv *sharedView, p slot.Profile) {
-	v := &view{}
+	v := &view{limit: g.cfg.MaxOutputBytes}
 	parts := make(map[*slot.Slot]*part, len(g.slots))
 	var hashes [4][]string
 	var sections []string
+	if len(g.slots) == 0 && g.cfg.Absent != "" {
+		sections = append(sections, g.cfg.Absent)
+	}
 	for _, sl := range g.slots {
 		c, bridged, arriving := lookUp(sl, p)
 		if c == nil {
-			if arriving {
-				v.arriving, v.awaited = true, append(v.awaited, sl)
+			for kind := range v.awaited {
+				if arriving {
+					v.awaited[kind] = append(v.awaited[kind], sl)
+				}
 			}
 			continue
 		}
 		settings := g.settings[sl.Name()]
 		one := sv.parts[sl]
 		if one == nil || one.catalog != c || one.settings != settings || one.bridged != bridged {
-			one = newPart(&g.cfg, sl, c, settings, bridged, p.Revision >= bridge.FirstModern)
+			one = newPart(&g.cfg, sl, c, settings, bridged, p.Revision >= wire.RevisionModern)
 		}
 		parts[sl] = one
 		v.parts = append(v.parts, one)
@@ -60,11 +65,13 @@ func (g *Gateway) mergeLocked(sv *sharedView, p slot.Profile) {
 			if hash != "" {
 				hashes[kind] = append(hashes[kind], sl.Name(), hash)
 			}
+			if c.Pending(schema.Kind(kind)) {
+				v.awaited[kind] = append(v.awaited[kind], sl)
+			}
 		}
 		if c.Instructions != "" {
 			sections = append(sections, section(sl.Name(), c.Instructions, g.cfg.Prefixed))
 		}
-		v.logging = v.logging || one.logging
 	}
 	for kind := range v.hashes {
 		v.hashes[kind] = "list " + strings.Join(hashes[kind], " ")
@@ -96,6 +103,12 @@ func lookUp(sl *slot.Slot, p slot.Profile) (c *slot.Catalog, bridged, arriving b
 	}
 }
 
+// awaits reports that a list of some plugin is on its way.
+func (v *view) awaits(kind schema.Kind) bool { return len(v.awaited[kind]) > 0 }
+
+// awaitsResource reports that some plugin is yet to say what resources it has.
+func (v *view) awaitsResource() bool { return v.awaits(schema.Resources) || v.awaits(schema.Templates) }
+
 func section(plugin, text string, prefixed bool) string {
 	if !prefixed {
 		return text
@@ -111,13 +124,17 @@ func (v *view) tables() {
 			tools, prompts = tools+len(p.tools), prompts+len(p.prompts)
 		}
 		v.tools, v.prompts = make(map[string]target, tools), make(map[string]target, prompts)
-		v.resources = make(map[string]*part)
+		v.owners = make(map[string]*part)
 		for _, p := range v.parts {
-			maps.Copy(v.tools, p.tools)
-			maps.Copy(v.prompts, p.prompts)
-			for _, e := range p.catalog.Resources {
-				if v.resources[e.Key] == nil { // the first plugin owns a uri that two list
-					v.resources[e.Key] = p
+			for _, t := range p.tools {
+				v.tools[t.name] = t
+			}
+			for _, t := range p.prompts {
+				v.prompts[t.name] = t
+			}
+			for _, e := range p.resources {
+				if v.owners[e.Key] == nil { // the first plugin owns a uri that two list
+					v.owners[e.Key] = p
 				}
 			}
 			v.templates = append(v.templates, p.templates...)
@@ -140,16 +157,25 @@ func (v *view) list(kind schema.Kind) []byte {
 			}
 			out = append(out, raw...)
 		}
-		if kind == schema.Resources { // one entry for a uri, whoever else lists it
-			v.tables()
+		switch {
+		case v.paged(kind):
+			var all [][][]byte
 			for _, p := range v.parts {
-				for _, e := range p.catalog.Resources {
-					if v.resources[e.Key] == p {
-						add(e.Raw)
-					}
+				all = append(all, v.elements(p, kind))
+				v.counts[kind] = append(v.counts[kind], len(all[len(all)-1]))
+			}
+			var ordered [][]byte
+			ordered, v.first[kind] = fairly(all, v.limit-around-len("[]"))
+			for _, raw := range ordered {
+				add(raw)
+			}
+		case kind == schema.Resources:
+			for _, p := range v.parts {
+				for _, raw := range v.elements(p, kind) {
+					add(raw)
 				}
 			}
-		} else {
+		default:
 			for _, p := range v.parts {
 				add(p.lists[kind])
 			}
@@ -173,7 +199,7 @@ func (v *view) named(kind schema.Kind, name []byte) (target, bool) {
 // resource returns the part that owns a uri: by exact match, else by the most specific template.
 func (v *view) resource(uri string) *part {
 	v.tables()
-	if p := v.resources[uri]; p != nil {
+	if p := v.owners[uri]; p != nil {
 		return p
 	}
 	if len(uri) > maxMatchedURI {
@@ -206,8 +232,8 @@ func (p *part) toolNames() []string {
 		return nil
 	}
 	out := make([]string, 0, len(p.tools))
-	for name := range p.tools {
-		out = append(out, name)
+	for _, t := range p.tools {
+		out = append(out, t.name)
 	}
 	sort.Strings(out)
 	return out

@@ -39,7 +39,8 @@ func BenchmarkCapture(b *testing.B) {
 		b.Fatal(err)
 	}
 	c := newCapture(func(Line) {})
-	c.start(Stderr, &pipeSource{File: r})
+	c.hurry()
+	c.start(Stderr, &pipeSource{file: r})
 	b.SetBytes(int64(len(block)))
 	for b.Loop() {
 		if _, err := w.Write(block); err != nil {

@@ -3,25 +3,19 @@
 package process
 
 import (
-	"bytes"
-	"debug/elf"
-	"debug/macho"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
-)
 
-// headBytes is how much of a program is read to see what it is. Linux itself
-// looks at the first 256 bytes; program headers may lie a little further.
-const headBytes = 4096
+	"github.com/sox-host/sox-host/host/internal/exefile"
+)
 
 // startFailure turns the error of a launch into a StartError, by looking at the
 // file where the error number has several causes.
@@ -78,25 +72,27 @@ func diagnose(path, dir string, err error) (StartKind, string) {
 	case mountedNoexec(path) && errors.Is(err, syscall.EACCES):
 		return KindNoexec, "move the folder to another file system, or mount this one without noexec"
 	}
-	head, err2 := readHead(path)
-	if err2 != nil {
-		return KindOther, err2.Error()
+	program, readErr := readProgram(path, info.Size())
+	if readErr != nil {
+		return KindOther, readErr.Error()
 	}
-	return diagnoseFormat(path, head, info.Size(), err)
+	return diagnoseFormat(program, info.Size(), err)
 }
 
-// diagnoseFormat explains a failed exec by the first bytes of the program.
-func diagnoseFormat(path string, head []byte, size int64, err error) (StartKind, string) {
-	switch {
-	case bytes.HasPrefix(head, []byte("#!")):
-		return diagnoseScript(head, err)
-	case bytes.HasPrefix(head, []byte(elf.ELFMAG)):
-		return diagnoseELF(path, head, size, err)
-	case isMachO(head):
-		return diagnoseMachO(path)
-	case bytes.HasPrefix(head, []byte("MZ")):
+// diagnoseFormat explains a failed exec by what the file of size bytes is.
+func diagnoseFormat(program exefile.Program, size int64, err error) (StartKind, string) {
+	switch program.Kind {
+	case exefile.Script:
+		return diagnoseScript(program.Line, err)
+	case exefile.ELF:
+		return diagnoseELF(program, size, err)
+	case exefile.MachO:
+		return diagnoseMachO(program)
+	case exefile.PE:
 		return KindWrongArch, "built for windows" + thisMachine()
-	case size < 4 && bytes.HasPrefix([]byte(elf.ELFMAG), head):
+	}
+	switch {
+	case program.Cut:
 		return KindTruncated, fmt.Sprintf("only %d bytes", size)
 	case errors.Is(err, syscall.ENOEXEC):
 		return KindFormat, "neither a program of this system nor a script that begins with #!"
@@ -104,12 +100,12 @@ func diagnoseFormat(path string, head []byte, size int64, err error) (StartKind,
 	return "", ""
 }
 
-// diagnoseScript looks for the interpreter in the first line.
-func diagnoseScript(head []byte, err error) (StartKind, string) {
-	line, _, _ := bytes.Cut(head[2:], []byte{'\n'})
-	fields := strings.Fields(string(line))
-	if strings.HasSuffix(string(line), "\r") {
-		return KindInterpreter, fmt.Sprintf("the first line ends with a carriage return, so %q is looked for; save the file with Unix line ends", strings.Trim(string(line), " \t"))
+// diagnoseScript looks for the interpreter in the first line, which is given
+// without its #!.
+func diagnoseScript(line string, err error) (StartKind, string) {
+	fields := strings.Fields(line)
+	if strings.HasSuffix(line, "\r") {
+		return KindInterpreter, fmt.Sprintf("the first line ends with a carriage return, so %q is looked for; save the file with Unix line ends", strings.Trim(line, " \t"))
 	}
 	if len(fields) == 0 {
 		return KindInterpreter, "the first line names none after #!"
@@ -127,169 +123,34 @@ func diagnoseScript(head []byte, err error) (StartKind, string) {
 
 // diagnoseELF tells an incomplete program, one for another machine, and one
 // whose loader is not installed apart.
-func diagnoseELF(path string, head []byte, size int64, err error) (StartKind, string) {
-	h, ok := parseELF(head)
+func diagnoseELF(program exefile.Program, size int64, err error) (StartKind, string) {
 	switch {
-	case !ok:
+	case program.Cut:
 		return KindTruncated, fmt.Sprintf("only %d bytes, less than its header", size)
-	case h.end > size:
-		return KindTruncated, fmt.Sprintf("%d bytes of at least %d", size, h.end)
+	case program.Segments > uint64(size):
+		return KindTruncated, fmt.Sprintf("%d bytes of at least %d", size, program.Segments)
 	case runtime.GOOS != "linux":
-		return KindWrongArch, "built for linux/" + h.arch + thisMachine()
-	case h.arch != runtime.GOARCH:
-		return KindWrongArch, "built for " + h.arch + thisMachine()
+		return KindWrongArch, "built for linux/" + program.Arches[0] + thisMachine()
+	case program.Arches[0] != runtime.GOARCH:
+		return KindWrongArch, "built for " + program.Arches[0] + thisMachine()
 	}
-	if loader := elfLoader(path); loader != "" && errors.Is(err, syscall.ENOENT) {
-		if _, err := os.Stat(loader); err != nil {
-			return KindInterpreter, loader + "; the program was linked for another C library"
+	if loader := program.Loader; loader != nil && loader.Path != "" && errors.Is(err, syscall.ENOENT) {
+		if _, err := os.Stat(loader.Path); err != nil {
+			return KindInterpreter, loader.Path + "; the program was linked for another C library"
 		}
 	}
 	return "", ""
 }
 
-// elfHeader is what matters here of an ELF file.
-type elfHeader struct {
-	arch string // as GOARCH, or the machine's name in the format
-	end  int64  // the file must be at least this long, bytes
-}
-
-// parseELF reads the header and the program headers, and reports whether they
-// are all there. debug/elf is of no use for cut files: it wants the section
-// headers, which come last and which running does not need.
-func parseELF(head []byte) (elfHeader, bool) {
-	const ident = 16
-	if len(head) < 52 {
-		return elfHeader{}, false
-	}
-	var order binary.ByteOrder = binary.LittleEndian
-	if elf.Data(head[elf.EI_DATA]) == elf.ELFDATA2MSB {
-		order = binary.BigEndian
-	}
-	machine := elf.Machine(order.Uint16(head[ident+2:]))
-	h := elfHeader{arch: archName(machine, order)}
-	var at, each, count int64
-	wide := elf.Class(head[elf.EI_CLASS]) == elf.ELFCLASS64
-	if wide {
-		if len(head) < 64 {
-			return h, false
-		}
-		at, each, count = int64(order.Uint64(head[32:])), int64(order.Uint16(head[54:])), int64(order.Uint16(head[56:]))
-	} else {
-		at, each, count = int64(order.Uint32(head[28:])), int64(order.Uint16(head[42:])), int64(order.Uint16(head[44:]))
-	}
-	if at < 0 || at > 1<<40 {
-		return h, true
-	}
-	h.end = at + each*count
-	for i := range count {
-		from := at + i*each
-		if each < 32 || wide && each < 56 || from+each > int64(len(head)) {
-			break // further away than head; the first ones decide
-		}
-		entry := head[from:]
-		var offset, length uint64
-		if wide {
-			offset, length = order.Uint64(entry[8:]), order.Uint64(entry[32:])
-		} else {
-			offset, length = uint64(order.Uint32(entry[4:])), uint64(order.Uint32(entry[16:]))
-		}
-		if elf.ProgType(order.Uint32(entry)) == elf.PT_LOAD && offset < 1<<40 && length < 1<<40 {
-			h.end = max(h.end, int64(offset+length))
-		}
-	}
-	return h, true
-}
-
-// archName translates an ELF machine to Go's word for it.
-func archName(machine elf.Machine, order binary.ByteOrder) string {
-	little := order == binary.LittleEndian
-	switch machine {
-	case elf.EM_X86_64:
-		return "amd64"
-	case elf.EM_386:
-		return "386"
-	case elf.EM_AARCH64:
-		return "arm64"
-	case elf.EM_ARM:
-		return "arm"
-	case elf.EM_RISCV:
-		return "riscv64"
-	case elf.EM_S390:
-		return "s390x"
-	case elf.EM_LOONGARCH:
-		return "loong64"
-	case elf.EM_PPC64:
-		if little {
-			return "ppc64le"
-		}
-		return "ppc64"
-	}
-	return strings.ToLower(strings.TrimPrefix(machine.String(), "EM_"))
-}
-
-// elfLoader returns the dynamic loader a program asks for, or "".
-func elfLoader(path string) string {
-	file, err := elf.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer file.Close()
-	for _, segment := range file.Progs {
-		if segment.Type == elf.PT_INTERP && segment.Filesz < headBytes {
-			name := make([]byte, segment.Filesz)
-			if _, err := segment.ReadAt(name, 0); err == nil {
-				return string(bytes.TrimRight(name, "\x00"))
-			}
-		}
-	}
-	return ""
-}
-
-// isMachO reports whether head begins a macOS program. A fat file shares its
-// number with Java classes, which have a version above 40 where it has the
-// count of architectures.
-func isMachO(head []byte) bool {
-	if len(head) < 8 {
-		return false
-	}
-	switch binary.LittleEndian.Uint32(head) {
-	case macho.Magic32, macho.Magic64:
-		return true
-	}
-	return binary.BigEndian.Uint32(head) == macho.MagicFat && binary.BigEndian.Uint32(head[4:]) < 20
-}
-
 // diagnoseMachO names the architectures of a macOS program.
-func diagnoseMachO(path string) (StartKind, string) {
-	var built []string
-	if fat, err := macho.OpenFat(path); err == nil {
-		defer fat.Close()
-		for _, arch := range fat.Arches {
-			built = append(built, machoArch(arch.Cpu))
-		}
-	} else if thin, err := macho.Open(path); err == nil {
-		defer thin.Close()
-		built = append(built, machoArch(thin.Cpu))
-	} else {
+func diagnoseMachO(program exefile.Program) (StartKind, string) {
+	switch {
+	case program.Cut:
 		return KindTruncated, "a macOS program whose headers are incomplete"
+	case runtime.GOOS == "darwin" && slices.Contains(program.Arches, runtime.GOARCH):
+		return "", ""
 	}
-	for _, arch := range built {
-		if runtime.GOOS == "darwin" && arch == runtime.GOARCH {
-			return "", ""
-		}
-	}
-	return KindWrongArch, "built for darwin/" + strings.Join(built, " and darwin/") + thisMachine()
-}
-
-// machoArch translates a Mach-O CPU to Go's word for it.
-func machoArch(cpu macho.Cpu) string {
-	switch cpu {
-	case macho.CpuAmd64:
-		return "amd64"
-	case macho.CpuArm64:
-		return "arm64"
-	}
-	return strings.ToLower(strings.TrimPrefix(cpu.String(), "Cpu"))
+	return KindWrongArch, "built for darwin/" + strings.Join(program.Arches, " and darwin/") + thisMachine()
 }
 
 // thisMachine ends a sentence about another one.
@@ -304,27 +165,20 @@ func cutProgram(path string) bool {
 	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
 		return false // the exec will say why not
 	}
-	head, err := readHead(path)
-	if err != nil || !bytes.HasPrefix(head, []byte(elf.ELFMAG)) {
-		return false
-	}
-	h, whole := parseELF(head)
-	return whole && h.arch == runtime.GOARCH && h.end > info.Size()
+	program, err := readProgram(path, info.Size())
+	return err == nil && program.Kind == exefile.ELF && program.Segments > uint64(info.Size()) &&
+		program.Arches[0] == runtime.GOARCH
 }
 
-// readHead returns the first headBytes of a regular file.
-func readHead(path string) ([]byte, error) {
+// readProgram reads the head of the program at path, a regular file of size
+// bytes.
+func readProgram(path string, size int64) (exefile.Program, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return exefile.Program{}, err
 	}
 	defer file.Close()
-	head := make([]byte, headBytes)
-	n, err := io.ReadFull(file, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return head[:n], nil
+	return exefile.Read(file, size)
 }
 
 // mountedNoexec reports whether path lies on a file system that executes

@@ -30,6 +30,14 @@
 //   - Windows: Start returns an error. Socketpairs on descriptor 3 and process
 //     groups do not exist there.
 //
+// # Detached processes
+//
+// What several hosts share belongs to none of them (StartDetached): it has no
+// guard, no parent death signal and no mark in its environment, writes to a
+// file instead of pipes, and lives on when the host that started it ends. That
+// host, as long as it runs, reaps it and kills what is left of its group then;
+// afterwards the system's first process reaps it, and nobody kills anything.
+//
 // # Whose process is it
 //
 // A pid is only a number, and it is reused. Signals go through an os.Process
@@ -47,6 +55,9 @@
 //   - SIGTERM is followed by SIGCONT, so that a stopped plugin can obey.
 //   - When a plugin exits by itself, what is left of its group and of its tree
 //     is killed at once: a backend whose main process is gone serves nobody.
+//   - Output is read at a pace, 25,000 lines a second behind a burst of 8,000: a
+//     process that floods waits in its writes, and not its neighbours for a core.
+//     The pace ends with the process, or when Stop begins.
 //   - Output that is in the pipes when a plugin exits is read before Exited is
 //     closed; nothing is waited for after that.
 package process

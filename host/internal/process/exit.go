@@ -11,6 +11,9 @@ type Exit struct {
 	Code int
 	// Signal is the signal that ended it, as "SIGKILL"; empty if it exited.
 	Signal string
+	// Unknown says that the process was no child of this host: all that is
+	// known is that its connection has ended. Code and Signal mean nothing.
+	Unknown bool
 	// Reason is what the status alone does not say, for instance that the
 	// guard was killed and took the plugin along. Mostly empty.
 	Reason string
@@ -20,13 +23,15 @@ type Exit struct {
 	Ran time.Duration
 }
 
-// String returns "exited with code 3" or "killed by SIGKILL", followed by the
-// reason in parentheses if there is one.
+// String returns "exited with code 3", "killed by SIGKILL" or "ended its
+// connection", followed by the reason in parentheses if there is one.
 func (e Exit) String() string {
 	var text string
 	switch {
 	case e.At.IsZero():
 		return "still running"
+	case e.Unknown:
+		text = "ended its connection"
 	case e.Signal != "":
 		text = "killed by " + e.Signal
 	default:
@@ -39,4 +44,4 @@ func (e Exit) String() string {
 }
 
 // Clean reports whether the process ended by itself with code 0.
-func (e Exit) Clean() bool { return !e.At.IsZero() && e.Signal == "" && e.Code == 0 }
+func (e Exit) Clean() bool { return !e.At.IsZero() && !e.Unknown && e.Signal == "" && e.Code == 0 }

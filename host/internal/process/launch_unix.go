@@ -10,8 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/sox-host/sox-host/plugin/rpc"
 )
 
 // busyRetries are the pauses after which an exec that failed with ETXTBSY is
@@ -114,7 +112,7 @@ func pluginPair() (net.Conn, *os.File, error) {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
 	child := os.NewFile(uintptr(pair[1]), "plugin-socket")
-	conn, err := rpc.NewBlockingConn(pair[0], "host-socket")
+	conn, err := newBlockingConn(pair[0], "host-socket")
 	if err != nil {
 		_ = child.Close()
 		return nil, nil, err
@@ -162,7 +160,7 @@ func (s *Spawner) launch(ctx context.Context, spec Spec) (*Process, error) {
 	}
 	p.started = time.Now()
 	for stream, file := range e.captured {
-		p.capture.start(stream, &pipeSource{File: file})
+		p.capture.start(stream, &pipeSource{file: file})
 	}
 	s.adopt(p)
 	// Ends when the process and its tree are gone; Stop and Close wait for

@@ -3,10 +3,12 @@
 package process
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -76,12 +78,52 @@ func signalName(sig syscall.Signal) string {
 	return sig.String()
 }
 
-// pipeSource is the host's end of an output pipe.
-type pipeSource struct{ *os.File }
+// pipeSource is the host's end of an output pipe. One goroutine uses it, and
+// SetReadDeadline may be called by others.
+type pipeSource struct {
+	mu   sync.Mutex // held to change file, and by others to use it
+	file *os.File
+}
+
+func (s *pipeSource) Read(buf []byte) (int, error) { return s.file.Read(buf) }
+func (s *pipeSource) Close() error                 { return s.file.Close() }
+
+// SetReadDeadline does nothing during Rest.
+func (s *pipeSource) SetReadDeadline(t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.file.SetReadDeadline(t)
+}
+
+// Rest takes the pipe out of Go's poller while wait runs. Linux tells whoever
+// polls a pipe of each write to it, so a child that prints line by line would
+// wake a thread of the host for every line, although nobody reads.
+func (s *pipeSource) Rest(wait func()) {
+	other, err := s.duplicate()
+	if err != nil { // no descriptor is left
+		wait()
+		return
+	}
+	_ = s.file.Close()
+	wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.file = os.NewFile(uintptr(other), s.file.Name()) // in the poller, because it does not block
+}
+
+// duplicate returns another descriptor for the pipe.
+func (s *pipeSource) duplicate() (other int, err error) {
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	failed := raw.Control(func(fd uintptr) { other, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	return other, cmp.Or(failed, err)
+}
 
 // ReadNow reads once without waiting.
 func (s *pipeSource) ReadNow(buf []byte) (n int, err error) {
-	raw, err := s.SyscallConn()
+	raw, err := s.file.SyscallConn()
 	if err != nil {
 		return 0, err
 	}

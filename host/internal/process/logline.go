@@ -170,25 +170,25 @@ func memberText(value jsontext.Value) string {
 	return Sanitize(value)
 }
 
-// levelNames are the levels of common loggers, in lower case, and the numbers
-// of those that write numbers.
-var levelNames = map[string]hclog.Level{
-	"trace": hclog.Trace, "10": hclog.Trace,
-	"debug": hclog.Debug, "20": hclog.Debug,
-	"info": hclog.Info, "30": hclog.Info, "notice": hclog.Info,
-	"warn": hclog.Warn, "40": hclog.Warn, "warning": hclog.Warn,
-	"error": hclog.Error, "50": hclog.Error, "err": hclog.Error,
-	"fatal": hclog.Error, "60": hclog.Error, "critical": hclog.Error, "panic": hclog.Error,
-}
-
-// parseLevel reads a level; slog writes those between two names as "INFO+2".
+// parseLevel reads a level as common loggers write it, in any case, or its
+// number of those that write numbers. slog writes levels between two names as
+// "INFO+2".
 func parseLevel(text string) hclog.Level {
 	name := strings.ToLower(text)
 	if end := strings.IndexAny(name, "+-"); end > 0 {
 		name = name[:end]
 	}
-	if level, ok := levelNames[name]; ok {
-		return level
+	switch name {
+	case "trace", "10":
+		return hclog.Trace
+	case "debug", "20":
+		return hclog.Debug
+	case "info", "30", "notice":
+		return hclog.Info
+	case "warn", "40", "warning":
+		return hclog.Warn
+	case "error", "50", "err", "fatal", "60", "critical", "panic":
+		return hclog.Error
 	}
 	return hclog.NoLevel
 }

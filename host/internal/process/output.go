@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sox-host/sox-host/host/internal/pace"
 )
 
 const (
@@ -28,6 +30,28 @@ const (
 	// readBytes is the size of one read: half of what a Linux pipe holds, so
 	// the writer goes on while the first half is looked at.
 	readBytes = 32 << 10
+
+	// burstOutput and outputPerSecond are how much of both streams together is
+	// read as fast as it comes, and how much a second behind that, where a line
+	// counts as one and every KiB as one more: 8,000 and 25,000. A plugin that
+	// floods would otherwise use up one core by its writes, and the host
+	// another. That is 2 MiB/s of short lines and 25 MiB/s of one long one; a
+	// program that traces all it does prints a tenth of it, and never waits.
+	burstOutput     = 8_000
+	outputPerSecond = 25_000
+	// pacedBytes is the size of one read of a process that is ahead of its
+	// pace: 8 KiB. What it can write when it wakes is done in a fraction of a
+	// millisecond, so nobody waits for the core for longer.
+	pacedBytes = 8 << 10
+	// leastPause is the shortest pause between two such reads, 2 ms, so that
+	// timers are few. longestPause bounds one: 20 ms. A read of short lines
+	// takes 4 ms.
+	leastPause   = 2 * time.Millisecond
+	longestPause = 20 * time.Millisecond
+	// gulpPause is how long a process that filled half of a read is left to go on
+	// before the next: 1 ms, in which a core prints what a pipe holds at the most.
+	// So a burst is read in few pieces.
+	gulpPause = time.Millisecond
 
 	// maxDrainBytes bounds what is still read from one stream after the
 	// process has exited: the largest pipe an ordinary Linux user may have. A
@@ -51,31 +75,47 @@ type source interface {
 	// ReadNow reads what is there without waiting. It returns
 	// os.ErrDeadlineExceeded when there is nothing.
 	ReadNow([]byte) (int, error)
+	// Rest runs wait, during which nobody reads.
+	Rest(wait func())
 }
 
-// capture reads the output of one process until end of file or until finish,
-// without ever making the process wait for more than one call of output.
+// capture reads the output of one process until end of file or until finish.
+// The process waits for one call of output at the most, or, while it prints
+// more than outputPerSecond, for the few milliseconds that its pace takes.
 //
 // One goroutine per stream; they share the rate and the tail, which have locks
 // of their own. Text that the process prints is never interpreted here.
 type capture struct {
 	output func(Line) // may be nil
-	rate   limiter
+	pace   *pace.Pace // of reading, until hurry
+	rate   limiter    // of what reaches output
 	tail   tail
 
 	// ended is set before the read deadlines that finish sets, so a reader
 	// that wakes up knows why.
 	ended   atomic.Bool
+	hurried chan struct{} // closed by hurry
+	hurries sync.Once
 	wakes   []func() // set their streams' read deadlines; complete before finish
 	readers sync.WaitGroup
 
 	bytes, lines, cut, droppedLines, droppedBytes atomic.Int64
 }
 
+// OutputPace returns the pace at which the output of one process is read.
+func OutputPace() *pace.Pace { return pace.New(burstOutput, outputPerSecond, longestPause) }
+
+// OutputCost is what lines of so many bytes together count in it.
+func OutputCost(lines, bytes int) int { return lines + bytes>>10 }
+
 // newCapture returns a capture that calls output, which may be nil, with each
 // line.
 func newCapture(output func(Line)) *capture {
-	return &capture{output: output}
+	return &capture{
+		output:  output,
+		pace:    OutputPace(),
+		hurried: make(chan struct{}),
+	}
 }
 
 // start reads src until end of file or finish, then closes it. All starts come
@@ -89,11 +129,26 @@ func (c *capture) start(stream Stream, src source) {
 	})
 }
 
+// hurry lets everything be read as fast as it comes from now on: what ends must
+// not wait.
+func (c *capture) hurry() { c.hurries.Do(func() { close(c.hurried) }) }
+
+// wait passes some time, unless somebody is in a hurry.
+func (c *capture) wait(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.hurried:
+	}
+}
+
 // finish takes what is still in the pipes and waits for the readers. It does
 // not wait for end of file: another process may hold the pipe open for as long
 // as it likes.
 func (c *capture) finish() {
 	c.ended.Store(true)
+	c.hurry()
 	for _, wake := range c.wakes {
 		wake()
 	}
@@ -128,9 +183,11 @@ type reader struct {
 func (r *reader) run(src source) {
 	defer src.Close()
 	buf := make([]byte, readBytes)
-	for {
-		n, err := src.Read(buf)
-		r.take(buf[:n])
+	for next := readBytes; ; {
+		n, err := src.Read(buf[:next])
+		next = readBytes
+		lines := r.take(buf[:n])
+		pause := r.pace.Take(OutputCost(max(lines, 1), n)) // a read is work too
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			// Either finish, or a report is due: take says so below.
 			err = nil
@@ -139,6 +196,15 @@ func (r *reader) run(src source) {
 			break
 		}
 		r.reportIfDue()
+		switch {
+		case pause > 0:
+			next = pacedBytes
+		case n >= readBytes/2:
+			pause = gulpPause
+		}
+		if pause == gulpPause || pause >= leastPause {
+			src.Rest(func() { r.wait(pause) })
+		}
 		_ = src.SetReadDeadline(r.reportAt)
 		// Looked at after the deadline was set, because that may have undone
 		// the one by which finish wakes this goroutine.
@@ -164,10 +230,10 @@ func (r *reader) drain(src source, buf []byte) {
 	}
 }
 
-// take splits data into lines.
-func (r *reader) take(data []byte) {
+// take splits data into lines, and returns how many ended.
+func (r *reader) take(data []byte) (lines int) {
 	if len(data) == 0 {
-		return
+		return 0
 	}
 	r.bytes.Add(int64(len(data)))
 	now := time.Now()
@@ -175,8 +241,9 @@ func (r *reader) take(data []byte) {
 		end := bytes.IndexByte(data, '\n')
 		if end < 0 {
 			r.extend(data)
-			return
+			return lines
 		}
+		lines++
 		if len(r.line) == 0 && r.over == 0 && end <= MaxLineBytes {
 			// The usual case: a whole line inside one read, not copied.
 			r.emit(data[:end], 0, now)
@@ -187,6 +254,7 @@ func (r *reader) take(data []byte) {
 		}
 		data = data[end+1:]
 	}
+	return lines
 }
 
 // extend adds data to the unfinished line, as far as there is room.

@@ -30,6 +30,8 @@ func (s *fakeSource) ReadNow(buf []byte) (int, error) {
 	return n, nil
 }
 
+func (s *fakeSource) Rest(wait func()) { wait() }
+
 // captured runs one stream through a capture and returns copies of its lines.
 func captured(t *testing.T, write func(io.Writer)) ([]Line, *capture) {
 	t.Helper()

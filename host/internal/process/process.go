@@ -39,7 +39,7 @@ type Process struct {
 	gone   chan struct{} // closed by the supervising goroutine as its last act
 }
 
-// Conn returns the host's end of the socketpair, an *rpc.BlockingConn; nil for
+// Conn returns the host's end of the socketpair, which blocks; nil for
 // Stdio. The caller may close it; Stop does so too. It is not closed when the
 // plugin exits, so that answers the plugin wrote last can still be read.
 func (p *Process) Conn() net.Conn { return p.conn }
@@ -56,9 +56,6 @@ func (p *Process) Stdio() (io.WriteCloser, io.ReadCloser) {
 
 // Pid returns the plugin's pid. It is for logs; do not send signals to it.
 func (p *Process) Pid() int { return p.pid }
-
-// Started returns when the program was running.
-func (p *Process) Started() time.Time { return p.started }
 
 // Exited is closed when the plugin's own process has ended and its last output
 // has been delivered. Its descendants may take a little longer; Stop waits for

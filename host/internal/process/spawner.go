@@ -36,10 +36,12 @@ type Spawner struct {
 	logger hclog.Logger
 	guard  []string
 	nonce  string
+	owner  sync.Once     // sets nonce
 	serial atomic.Uint64 // makes instance tags differ
 
 	jobs  chan func()   // to the forking goroutine; closed by Close
-	ended chan struct{} // closed when that goroutine has ended
+	first sync.Once     // the first fork starts that goroutine
+	ended chan struct{} // closed when it has ended, or will never run
 
 	// forking is held while a child is made and entered in children, while one
 	// is reaped and taken out, and while ReapOrphans decides whose a dead child
@@ -54,8 +56,8 @@ type Spawner struct {
 	starting sync.WaitGroup        // Start calls under way; Add only under mu while not closing
 }
 
-// NewSpawner returns a Spawner and starts its forking goroutine, which Close
-// ends.
+// NewSpawner returns a Spawner. Its forking goroutine begins with the first
+// Start: a host that answers from its cache needs no thread for it.
 func NewSpawner(options Options) *Spawner {
 	if options.Logger == nil {
 		options.Logger = hclog.NewNullLogger()
@@ -64,23 +66,11 @@ func NewSpawner(options Options) *Spawner {
 	s := &Spawner{
 		logger:   options.Logger,
 		guard:    append([]string(nil), options.Guard...),
-		nonce:    rand.Text(),
 		jobs:     make(chan func()),
 		ended:    make(chan struct{}),
 		children: make(map[int]struct{}),
 		live:     make(map[*Process]struct{}),
 	}
-	// Ends when Close closes jobs; Close waits for ended.
-	go func() {
-		defer close(s.ended)
-		// Never unlocked: the thread ends with the goroutine, and no other
-		// goroutine ever runs on it.
-		runtime.LockOSThread()
-		prepareForkThread()
-		for job := range s.jobs {
-			job()
-		}
-	}()
 	return s
 }
 
@@ -133,6 +123,7 @@ func (s *Spawner) Close() error {
 	stops.Wait()
 
 	if first {
+		s.first.Do(func() { close(s.ended) })
 		close(s.jobs)
 	}
 	<-s.ended
@@ -145,6 +136,19 @@ func (s *Spawner) Close() error {
 	return failures.ErrorOrNil()
 }
 
+// runJobs is the forking goroutine. It ends when Close closes jobs; Close waits
+// for it.
+func (s *Spawner) runJobs() {
+	defer close(s.ended)
+	// Never unlocked: the thread ends with the goroutine, and no other
+	// goroutine ever runs on it.
+	runtime.LockOSThread()
+	prepareForkThread()
+	for job := range s.jobs {
+		job()
+	}
+}
+
 // fork runs start on the forking goroutine and enters the child in children.
 // A fork that has begun is waited for: an exec cannot be called back.
 func (s *Spawner) fork(ctx context.Context, start func() (*os.Process, error)) (*os.Process, error) {
@@ -155,6 +159,7 @@ func (s *Spawner) fork(ctx context.Context, start func() (*os.Process, error)) (
 		child *os.Process
 		err   error
 	}
+	s.first.Do(func() { go s.runJobs() })
 	// Capacity one: the forking goroutine never waits for the caller.
 	done := make(chan result, 1)
 	job := func() {
@@ -177,6 +182,7 @@ func (s *Spawner) fork(ctx context.Context, start func() (*os.Process, error)) (
 
 // instance returns a new value for InstanceVariable.
 func (s *Spawner) instance() string {
+	s.owner.Do(func() { s.nonce = owner() + ownerSeparator + rand.Text() })
 	return fmt.Sprintf("%s.%d", s.nonce, s.serial.Add(1))
 }
 

@@ -39,6 +39,7 @@ var (
 // called once even for a process that has exited, because it releases the
 // connection.
 func (p *Process) Stop(l Ladder) {
+	p.capture.hurry()
 	p.closeConnection()
 	defer p.releaseConnection()
 	if p.goneWithin(l.Close) {
@@ -51,33 +52,29 @@ func (p *Process) Stop(l Ladder) {
 	if l.Kill <= 0 {
 		l.Kill = defaultKillWait
 	}
+	p.kill(l.Kill)
+}
+
+// Kill sends SIGKILL to the process and everything it started, without a word
+// before, and returns when they are gone, at most after the Kill of
+// DefaultLadder. The connection stays open: what the plugin wrote before its
+// end can still be read. Stop has to be called all the same.
+func (p *Process) Kill() { p.kill(DefaultLadder.Kill) }
+
+// kill is the last rung of Stop.
+func (p *Process) kill(wait time.Duration) {
 	// The guard, if there is one, kills the tree and knows when it is empty.
 	// A guard that does not manage within half of the time is killed itself,
 	// which kills the plugin, and the rest is found by its environment.
 	p.killTree()
-	if p.goneWithin(l.Kill / 2) {
+	if p.goneWithin(wait / 2) {
 		return
 	}
 	p.killLeader()
-	if !p.goneWithin(l.Kill / 2) {
+	if !p.goneWithin(wait / 2) {
 		p.logger.Error("a process is still there after SIGKILL", "pid", p.pid)
 	}
 }
 
-// goneWithin waits for the end of the process and its tree. It looks once even
-// if d is zero.
-func (p *Process) goneWithin(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-p.gone:
-		return true
-	case <-timer.C:
-	}
-	select {
-	case <-p.gone:
-		return true
-	default:
-		return false
-	}
-}
+// goneWithin waits for the end of the process and its tree.
+func (p *Process) goneWithin(d time.Duration) bool { return Within(p.gone, d) }

@@ -27,6 +27,16 @@ func (s *Spawner) launch(_ context.Context, spec Spec) (*Process, error) {
 	return nil, &StartError{Plugin: spec.Plugin, Path: spec.Path, Kind: KindUnsupported, Err: errUnsupported}
 }
 
+func newBlockingConn(int, string) (BlockingConn, error) { return nil, errUnsupported }
+
+// startDetached refuses every start.
+func (s *Spawner) startDetached(_ context.Context, spec DetachedSpec) (*Detached, error) {
+	return nil, &StartError{Plugin: spec.Plugin, Path: spec.Path, Kind: KindUnsupported, Err: errUnsupported}
+}
+
+// Kill does nothing: there is no detached process here.
+func (d *Detached) Kill() {}
+
 func (p *Process) terminate()  {}
 func (p *Process) killTree()   {}
 func (p *Process) killLeader() {}

@@ -2,62 +2,53 @@ package slot
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/schema"
-	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// Bounds of one plugin's lists. The largest servers in use list a few hundred tools. What is beyond them is left out,
-// and Problems says so, which no upgrade passes.
-const (
-	maxListPages   = 1000
-	maxListEntries = 50_000
-	maxListBytes   = 64 << 20 // of all lists: 1,300 bytes for each of as many entries as there may be
-	maxProblems    = 100      // named; what a person reads to the end
-)
+// maxProblems bounds the problems that are named: 100, what a person reads to the end.
+const maxProblems = 100
 
-// Catalog is what one build lists for one profile. It is immutable once made, and its JSON form is what the
-// catalog cache keeps.
+// Catalog is what one build lists for one profile. It is immutable once made.
 type Catalog struct {
-	Tools        []Entry         `json:"tools,omitempty"`
-	Prompts      []Entry         `json:"prompts,omitempty"`
-	Resources    []Entry         `json:"resources,omitempty"`
-	Templates    []Entry         `json:"templates,omitempty"`
-	Capabilities json.RawMessage `json:"capabilities,omitempty"`
-	Instructions string          `json:"instructions,omitempty"`
-	Problems     []string        `json:"problems,omitempty"` // entries left out, and why
+	Tools        []Entry
+	Prompts      []Entry
+	Resources    []Entry
+	Templates    []Entry
+	Capabilities json.RawMessage
+	Instructions string
+	Problems     []string  // entries left out, and why
+	Faults       [4]string // which list could not be read and why, in the order of lists; "" = it was
 
-	hashes [4]string // of each list, in the order of lists
-	build  string    // sha256 of the build that listed it
-	bytes  int       // of the entries read so far, while it is being fetched
+	pending [4]bool   // lists that are still being read
+	hashes  [4]string // of each list, in the order of lists
+	build   string    // sha256 of the build that listed it
+	fault   error     // the first of Faults, when they have just been found
 }
 
 // Entry is one element of a list: its identity (name, uri or uriTemplate) and its bytes.
 type Entry struct {
-	Key         string          `json:"key"`
-	Raw         json.RawMessage `json:"raw"`
-	InputSchema string          `json:"input_schema,omitempty"` // hash, for tools
-	Replayable  bool            `json:"replayable,omitempty"`   // readOnlyHint or idempotentHint
-	ReadOnly    bool            `json:"read_only,omitempty"`    // readOnlyHint
+	Key         string
+	Raw         json.RawMessage
+	InputSchema string // hash, for tools
+	Replayable  bool   // readOnlyHint or idempotentHint
+	ReadOnly    bool   // readOnlyHint
 }
 
 // Facts are what a ready frame says beyond any profile; cached like a catalog, under the zero Profile.
 type Facts struct {
-	MCP     []string `json:"mcp,omitempty"`
-	Methods []string `json:"methods,omitempty"`
+	MCP     []string
+	Methods []string
 	// ReadOnly says that the plugin was started under a read-only lock and refuses writes by itself.
-	ReadOnly bool `json:"read_only,omitempty"`
+	ReadOnly bool
 }
 
-// lists are the four lists of MCP: method, member of the result, identity of an entry, capability.
+// lists are the four lists of MCP, in the order of their kinds: method, member of the result, identity of an entry, capability.
 var lists = []struct {
 	kind       schema.Kind
 	method     string
@@ -85,15 +76,53 @@ func (c *Catalog) entries(kind schema.Kind) *[]Entry {
 	}
 }
 
+// Pending reports that one of the lists is still being read, while others are known.
+func (c *Catalog) Pending(kind schema.Kind) bool { return c.pending[kind] }
+
+// Fault says why one of the lists could not be read; "" = it was.
+func (c *Catalog) Fault(kind schema.Kind) string { return c.Faults[kind] }
+
+// complete reports that every list was read to its end.
+func (c *Catalog) complete() bool { return c.Faults == [4]string{} && c.pending == [4]bool{} }
+
+// faulty returns what there is of Faults.
+func (c *Catalog) faulty() (out []string) {
+	for _, fault := range c.Faults {
+		if fault != "" {
+			out = append(out, fault)
+		}
+	}
+	return out
+}
+
+// inherit keeps what the same build listed before where a list could not be read: a failed list never replaces a
+// good one.
+func (c *Catalog) inherit(old *Catalog) {
+	if old == nil || old.build != c.build {
+		return
+	}
+	for i, l := range lists {
+		if c.Faults[i] != "" && len(*old.entries(l.kind)) > 0 {
+			*c.entries(l.kind), c.hashes[i] = *old.entries(l.kind), old.hashes[i]
+		}
+	}
+}
+
+// cut returns a catalog whose lists that are still awaited will not come.
+func (c *Catalog) cut(err error) *Catalog {
+	out := *c
+	for i := range lists {
+		if out.pending[i] {
+			out.pending[i], out.Faults[i] = false, err.Error()
+		}
+	}
+	return &out
+}
+
 // Hash is equal for two catalogs exactly when a client would see the same list of this kind: sha256 of the
 // canonical JSON of its entries, in order.
 func (c *Catalog) Hash(kind schema.Kind) string {
-	for i, l := range lists {
-		if l.kind == kind {
-			return c.hashes[i]
-		}
-	}
-	return ""
+	return c.hashes[kind]
 }
 
 // problem notes why an entry was left out, as far as there is room.
@@ -106,22 +135,6 @@ func (c *Catalog) problem(text string) {
 	}
 }
 
-// Entries returns one of the lists.
-func (c *Catalog) Entries(kind schema.Kind) []Entry { return *c.entries(kind) }
-
-// Tool returns the entry of a tool by the plugin's own name.
-func (c *Catalog) Tool(name string) (Entry, bool) {
-	if c == nil {
-		return Entry{}, false
-	}
-	for _, e := range c.Tools {
-		if e.Key == name {
-			return e, true
-		}
-	}
-	return Entry{}, false
-}
-
 // Empty reports a catalog without any entry.
 func (c *Catalog) Empty() bool {
 	return len(c.Tools)+len(c.Prompts)+len(c.Resources)+len(c.Templates) == 0
@@ -130,6 +143,7 @@ func (c *Catalog) Empty() bool {
 // same reports that two catalogs are equal in every way that is kept.
 func (c *Catalog) same(o *Catalog) bool {
 	return o != nil && c.build == o.build && c.hashes == o.hashes && c.Instructions == o.Instructions &&
+		c.Faults == o.Faults && c.pending == o.pending &&
 		bytes.Equal(c.Capabilities, o.Capabilities) && slices.Equal(c.Problems, o.Problems)
 }
 
@@ -155,16 +169,6 @@ func raws(entries []Entry) []json.RawMessage {
 	return out
 }
 
-// decodeCatalog reads the cache's form of what a build listed.
-func decodeCatalog(build string, raw []byte) (*Catalog, error) {
-	c := Catalog{build: build}
-	if err := json.Unmarshal(raw, &c); err != nil {
-		return nil, err
-	}
-	c.seal()
-	return &c, nil
-}
-
 // diffCatalogs compares everything a client sees of two catalogs. old may be nil.
 func diffCatalogs(old, new *Catalog) []schema.Changes {
 	if old == nil {
@@ -175,124 +179,4 @@ func diffCatalogs(old, new *Catalog) []schema.Changes {
 		out = append(out, schema.Diff(l.kind, raws(*old.entries(l.kind)), raws(*new.entries(l.kind))))
 	}
 	return out
-}
-
-// fetchCatalog lists everything over an open session. A plugin that serves no MCP has an empty catalog.
-// Invalid entries are left out and named in Problems.
-func (g *generation) fetchCatalog(ctx context.Context, s *Session, hello greeting) (*Catalog, error) {
-	c := &Catalog{Capabilities: hello.capabilities, Instructions: hello.instructions, build: g.build.SHA256}
-	defer c.seal()
-	if !g.serves(s) {
-		return c, nil
-	}
-	for _, l := range lists {
-		if wire.IsNull(wire.Member(hello.capabilities, l.capability)) {
-			continue
-		}
-		if err := g.fetchList(ctx, s, c, l.method, l.member, l.key, c.entries(l.kind)); err != nil {
-			return nil, fmt.Errorf("%s: %w", l.method, err)
-		}
-	}
-	return c, nil
-}
-
-// fetchList reads all pages of one list.
-func (g *generation) fetchList(ctx context.Context, s *Session, c *Catalog, method, member, key string, into *[]Entry) error {
-	var cursor json.RawMessage
-	seen := make(map[string]bool)
-	tooMany := false
-	for page := 0; ; page++ {
-		if page == maxListPages {
-			return fmt.Errorf("more than %d pages", maxListPages)
-		}
-		result, err := g.conn.Call(ctx, rpc.Request{Session: s.ID, Method: method, Params: listParams(s, cursor)})
-		if e := (*wire.Error)(nil); page == 0 && errors.As(err, &e) && e.Code == wire.CodeMethodNotFound {
-			return nil // advertised, not implemented: as good as empty
-		}
-		if err != nil {
-			return err
-		}
-		items := wire.Member(result, member)
-		ok := wire.EachElement(items, func(raw []byte) bool {
-			if c.bytes += len(raw); len(*into) == maxListEntries || c.bytes > maxListBytes {
-				tooMany = true
-				return false
-			}
-			entry, problem := newEntry(s, method, key, raw)
-			switch {
-			case problem != "":
-				c.problem(problem)
-			case seen[entry.Key]:
-				c.problem(fmt.Sprintf("%s: %q is listed twice; the first one counts", method, entry.Key))
-			default:
-				seen[entry.Key] = true
-				*into = append(*into, entry)
-			}
-			return true
-		})
-		switch {
-		case tooMany:
-			c.problem(fmt.Sprintf("%s: the list ends after %d entries: a plugin may list %d of a kind, with %d bytes in all", method, len(*into), maxListEntries, maxListBytes))
-			return nil
-		case !ok:
-			return fmt.Errorf("the answer has no array %q", member)
-		}
-		next := wire.Member(result, "nextCursor")
-		if wire.IsNull(next) || string(next) == `""` {
-			return nil
-		}
-		if bytes.Equal(next, cursor) {
-			return errors.New("the same cursor twice")
-		}
-		cursor = next
-	}
-}
-
-func listParams(s *Session, cursor []byte) []byte {
-	var params []byte
-	if s.Modern() {
-		params = append([]byte(`{"_meta":`), s.modernMeta()...)
-	}
-	if cursor != nil {
-		if params == nil {
-			params = []byte{'{'}
-		} else {
-			params = append(params, ',')
-		}
-		params = append(append(params, `"cursor":`...), cursor...)
-	}
-	if params == nil {
-		return nil
-	}
-	return append(params, '}')
-}
-
-// newEntry checks one element of a list. One bad tool makes clients on the TypeScript SDK reject the whole
-// list, so it is left out here; problem says why.
-func newEntry(s *Session, method, key string, raw []byte) (e Entry, problem string) {
-	name := string(wire.Unquote(wire.Member(raw, key)))
-	if name == "" {
-		return Entry{}, fmt.Sprintf("%s: an entry without %q", method, key)
-	}
-	e = Entry{Key: name}
-	// Compacting here keeps every later line free of raw newlines.
-	e.Raw = wire.AppendCompact(nil, raw)
-	if method != "tools/list" {
-		return e, ""
-	}
-	if string(wire.Unquote(wire.Member(wire.Member(raw, "inputSchema"), "type"))) != "object" {
-		return Entry{}, fmt.Sprintf(`tool %q: inputSchema has no "type":"object"`, name)
-	}
-	// MCP 2026-07-28 allows any schema here; clients of earlier revisions reject the list for it.
-	if output := wire.Member(raw, "outputSchema"); output != nil && !s.Modern() && string(wire.Unquote(wire.Member(output, "type"))) != "object" {
-		return Entry{}, fmt.Sprintf(`tool %q: outputSchema has no "type":"object"`, name)
-	}
-	var err error
-	if e.InputSchema, err = schema.Hash(wire.Member(raw, "inputSchema")); err != nil {
-		return Entry{}, fmt.Sprintf("tool %q: inputSchema: %v", name, err)
-	}
-	hints := wire.Member(raw, "annotations")
-	e.ReadOnly = string(wire.Member(hints, "readOnlyHint")) == "true"
-	e.Replayable = e.ReadOnly || string(wire.Member(hints, "idempotentHint")) == "true"
-	return e, ""
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sox-host/sox-host/plugin/wire"
 )
 
 // handshakes returns what one process was told in one session, in order.
@@ -120,7 +122,7 @@ func TestWishesAreReplayed(t *testing.T) {
 		r := e.request(s, Read, "")
 		r.req.Method, r.req.Params = []byte(subscribe), []byte(`{"uri":"a:1"}`)
 		<-e.send(r).done
-		e.slot.CloseSession(s.ID)
+		e.slot.CloseSession(s)
 		synctest.Wait()
 		want(t, "forgotten", len(e.slot.subscribed), 0)
 	})
@@ -131,7 +133,7 @@ func TestSessionClose(t *testing.T) {
 		e.open(Settings{})
 		s := e.session()
 		p := e.up(s)
-		e.slot.CloseSession(s.ID)
+		e.slot.CloseSession(s)
 		synctest.Wait()
 		if log := p.handshakes(0); log[len(log)-1] != "sox/session.close" {
 			t.Errorf("told %v", log)
@@ -143,7 +145,7 @@ func TestSessionClose(t *testing.T) {
 		r := e.call(other, Once, "")
 		synctest.Wait()
 		e.cancel(r)
-		e.slot.CloseSession(other.ID)
+		e.slot.CloseSession(other)
 		close(hold)
 		synctest.Wait()
 		closes := 0
@@ -153,6 +155,61 @@ func TestSessionClose(t *testing.T) {
 			}
 		}
 		want(t, "closes", closes, 2)
+	})
+}
+
+// Nothing that comes after the end of a session makes it known again: no request, wish, or repetition.
+func TestNothingReentersAClosedSession(t *testing.T) {
+	forgotten := func(t *testing.T, e *env, session *Session) {
+		t.Helper()
+		synctest.Wait()
+		e.slot.mu.Lock()
+		defer e.slot.mu.Unlock()
+		id := session.ID
+		if e.slot.sessions[id] != nil || e.slot.levels[id] != nil || e.slot.subscribed[id] != nil || e.slot.wanted[id] != nil || len(e.slot.queue) > 0 {
+			t.Error("the slot knows the session again")
+		}
+		for g := range e.slot.live {
+			if g.opened[id] != nil || g.told[id] != nil {
+				t.Errorf("generation %d has the session open", g.num)
+			}
+		}
+	}
+	for _, running := range []bool{true, false} {
+		bubble(t, []string{"1.0.0"}, func(e *env) {
+			e.open(Settings{})
+			s, stays := e.session(), e.session()
+			if running {
+				e.up(stays)
+				e.call(s, Read, "")
+			}
+			e.slot.CloseSession(s)
+			want(t, "late", e.call(s, Once, "").by(), "-32008 no")
+			e.slot.SetLogLevel(s, []byte(`"debug"`))
+			e.slot.SetListen(s, []string{"a:1"})
+			e.relist(s)
+			forgotten(t, e, s)
+		})
+	}
+	bubble(t, []string{"1.0.0"}, func(e *env) { // what waits ends with the session
+		e.open(Settings{})
+		s := e.session()
+		waiting := e.send(e.request(s, Read, ""))
+		e.slot.CloseSession(s)
+		want(t, "waiting", waiting.by(), "-32008 no")
+		forgotten(t, e, s)
+	})
+	bubble(t, []string{"1.0.0"}, func(e *env) { // a read that died with its plugin is not sent again
+		e.open(Settings{})
+		s, stays := e.session(), e.session()
+		p := e.up(stays)
+		hung := e.call(s, Read, "hold")
+		synctest.Wait()
+		e.slot.CloseSession(s)
+		p.kill()
+		want(t, "lost", hung.by(), "-32003 unknown")
+		pass(time.Minute)
+		forgotten(t, e, s)
 	})
 }
 
@@ -264,10 +321,10 @@ func TestRelistStorm(t *testing.T) {
 		p.mu.Unlock()
 		hold := make(chan struct{})
 		p.set(func(c *script) { c.holdList = hold })
-		e.slot.Relist(s)
+		e.relist(s)
 		synctest.Wait()
 		for range 20 {
-			e.slot.Relist(s)
+			e.relist(s)
 		}
 		close(hold)
 		synctest.Wait()
@@ -316,7 +373,7 @@ func TestModernSession(t *testing.T) {
 	bubble(t, []string{"1.0.0"}, func(e *env) {
 		e.open(Settings{})
 		s := e.session()
-		s.Revision, s.Init = RevisionModern, nil
+		s.Revision, s.Init = wire.RevisionModern, nil
 		e.slot.Want(s)
 		synctest.Wait()
 		want(t, "tools", len(e.slot.Catalog(s.Profile()).Tools), 2)
@@ -355,29 +412,38 @@ func TestArriving(t *testing.T) {
 func TestListsAreBounded(t *testing.T) {
 	bubble(t, []string{"1.0.0"}, func(e *env) {
 		e.set("1.0.0", func(p *script) {
-			for i := range maxListEntries + 1 {
+			for i := range 501 {
 				p.resources = append(p.resources, fmt.Sprintf(`{"uri":"a:%d"}`, i))
 			}
 		})
+		e.config.lists = listBounds{pages: 100, entries: 500, bytes: 64 << 10}
 		e.open(Settings{})
 		s := e.session()
 		e.up(s)
 		c := e.slot.Catalog(s.Profile())
-		want(t, "resources", len(c.Resources), maxListEntries)
+		want(t, "resources", len(c.Resources), 500)
 		want(t, "tools", len(c.Tools), len(defaultTools))
-		if len(c.Problems) != 1 || !strings.Contains(c.Problems[0], "resources/list: the list ends after 50000 entries") {
+		if len(c.Problems) != 1 || !strings.Contains(c.Problems[0], "resources/list: the list ends after 500 entries: a plugin may list 500 of a kind, with 65536 bytes in all") {
 			t.Errorf("problems %q", c.Problems)
 		}
 	})
-	bubble(t, []string{"1.0.0"}, func(e *env) {
-		e.set("1.0.0", func(p *script) { p.endless = true })
-		e.open(Settings{})
-		s := e.session()
-		e.up(s)
-		c := e.slot.Catalog(s.Profile())
-		want(t, "resources", len(c.Resources), maxListBytes/(8<<20)-1)
-		want(t, "problems", len(c.Problems), 1)
-	})
+	for problem, bounds := range map[string]listBounds{
+		"resources/list: the list ends after 7 entries": {pages: 100, entries: 500, bytes: 64 << 10},
+		"resources/list: the list ends after 7 pages":   {pages: 7, entries: 500, bytes: 64 << 20},
+	} {
+		bubble(t, []string{"1.0.0"}, func(e *env) {
+			e.set("1.0.0", func(p *script) { p.endless = true })
+			e.config.lists = bounds
+			e.open(Settings{})
+			s := e.session()
+			e.up(s)
+			c := e.slot.Catalog(s.Profile())
+			want(t, "resources", len(c.Resources), 7)
+			if len(c.Problems) != 1 || !strings.Contains(c.Problems[0], problem) {
+				t.Errorf("problems %q", c.Problems)
+			}
+		})
+	}
 	bubble(t, []string{"1.0.0"}, func(e *env) {
 		e.set("1.0.0", func(p *script) {
 			for range 10 * maxProblems {

@@ -9,12 +9,17 @@ import (
 	"github.com/sox-host/sox-host/plugin/rpc"
 )
 
-// ladder is how generations are stopped: quickly once the host itself is closing.
+// ladder is how generations are stopped: within StopTimeout, or quickly once the host itself is closing.
 func (s *Slot) ladder() process.Ladder {
 	if s.ctx.Err() != nil {
 		return closingLadder
 	}
-	return process.DefaultLadder
+	l := process.DefaultLadder
+	if limit := s.cfg.Settings.StopTimeout; limit > 0 {
+		// generation.stop waits for Close, and for a half of it again.
+		l.Close, l.Term = limit*2/5, limit*2/5
+	}
+	return l
 }
 
 // closingLadder leaves a closing host within its 1.5 s even after a second of draining.
@@ -58,7 +63,7 @@ func (s *Slot) Close(ctx context.Context) {
 		generations = append(generations, g)
 	}
 	s.active = nil
-	for _, t := range []*time.Timer{s.restart, s.sweep, s.trialEnd, s.idle} {
+	for _, t := range []*time.Timer{s.restart, s.sweep, s.looking, s.trialEnd, s.idle} {
 		if t != nil {
 			t.Stop()
 		}
@@ -71,6 +76,7 @@ func (s *Slot) Close(ctx context.Context) {
 	failed.fail()
 	var stops sync.WaitGroup
 	for _, g := range generations {
+		// Ends with the generation: at the latest by the ladder, once ctx has ended.
 		stops.Go(func() {
 			select {
 			case <-g.empty():

@@ -23,22 +23,31 @@ func join(reasons []string) string {
 }
 
 // list fetches the candidate's lists for every profile in use, or for a probe's when none is. An entry that
-// would have to be left out fails the upgrade: the old build still serves whole lists.
+// would have to be left out, or a list that cannot be read, fails the upgrade: the old build still serves whole lists.
+// What only goes back, or starts the same again, is held up by neither.
 func (u *upgrade) list(ctx context.Context) error {
 	s, g := u.s, u.new
-	u.catalogs = make(map[Profile]*Catalog)
+	u.catalogs, u.bridged = make(map[Profile]*Catalog), make(map[Profile]Profile)
 	fetch := func(session *Session, hello greeting) error {
 		p := session.Profile()
 		if session.Revision == "" || u.catalogs[p] != nil {
 			return nil
 		}
-		c, err := g.fetchCatalog(ctx, session, hello)
+		c, err := g.fetchCatalog(ctx, session, hello, nil)
+		if err != nil && c.fault != nil { // which is more often the reason
+			err = fmt.Errorf("%w; then %w", c.fault, err)
+		}
 		if err != nil {
 			return g.explain(err)
 		}
-		if len(c.Problems) > 0 && !u.req.Rollback && !u.req.Restart && !u.req.Adopt {
+		strict := !u.req.Rollback && !u.req.Restart && !u.req.Adopt
+		switch {
+		case strict && c.fault != nil:
+			return c.fault
+		case strict && len(c.Problems) > 0:
 			return fmt.Errorf("invalid entries: %s", join(c.Problems))
 		}
+		c.inherit(s.Catalog(p))
 		u.catalogs[p] = c
 		return nil
 	}
@@ -54,36 +63,56 @@ func (u *upgrade) list(ctx context.Context) error {
 		}
 	}
 	s.mu.Unlock()
+	ask := func(session *Session) error {
+		hello, err := g.openSession(ctx, session)
+		if err != nil {
+			return g.explain(err)
+		}
+		defer g.closeSession(session.ID)
+		return fetch(session, hello)
+	}
+	var unserved []*Session
 	for _, p := range open {
-		if err := fetch(p.session, p.hello); err != nil {
+		if len(g.ready.MCP) > 0 && !g.serves(p.session) {
+			unserved = append(unserved, p.session)
+		} else if err := fetch(p.session, p.hello); err != nil {
+			return err
+		}
+	}
+	for _, session := range unserved { // the gateway speaks to it by such sessions, or is about to
+		over := session.OtherEra()
+		if u.catalogs[over.Profile()] != nil {
+			continue
+		}
+		over.ID = probeID
+		u.bridged[over.Profile()] = session.Profile()
+		if err := ask(over); err != nil {
 			return err
 		}
 	}
 	if len(open) > 0 || len(g.ready.MCP) == 0 {
 		return nil
 	}
-	probe := probeSession()
-	hello, err := g.openSession(ctx, probe)
-	if err != nil {
-		return g.explain(err)
-	}
-	defer g.closeSession(probe.ID)
-	return fetch(probe, hello)
+	return ask(probeSession())
 }
 
 // diff compares the candidate's lists with the active ones. Where the active build's lists are not known
 // for a profile, they are taken from the cache.
 func (u *upgrade) diff(ctx context.Context) {
 	s := u.s
+	u.report.Changes, u.report.Breaking = nil, nil
 	added, changed, removed := 0, 0, 0
 	seen := make(map[string]bool)
 	for p, c := range u.catalogs {
 		s.mu.Lock()
 		old := s.catalogs[p]
+		if before, ok := u.bridged[p]; ok && old == nil { // what the client was shown
+			old = s.catalogs[before]
+		}
 		s.mu.Unlock()
 		if old == nil && u.oldRef.SHA256 != "" {
 			if raw, ok := s.cfg.State.LoadCatalog(s.catalogKey(u.oldRef.SHA256, p)); ok {
-				old, _ = decodeCatalog(u.oldRef.SHA256, raw) // a damaged entry is a miss
+				old, _ = unpackCatalog(u.oldRef.SHA256, raw) // a damaged entry is a miss
 			}
 		}
 		if old == nil && u.old != nil && p == probeSession().Profile() {
@@ -126,7 +155,7 @@ func (u *upgrade) listOld(ctx context.Context) *Catalog {
 		return nil
 	}
 	defer u.old.closeSession(probe.ID)
-	c, err := u.old.fetchCatalog(ctx, probe, hello)
+	c, err := u.old.fetchCatalog(ctx, probe, hello, nil)
 	if err != nil {
 		return nil
 	}

@@ -2,6 +2,7 @@ package slot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -23,9 +24,14 @@ func (u *upgrade) commit(ctx context.Context) error {
 	u.s.mu.Lock()
 	leaves := u.s.reverting // the old one has just ended in its probation: it is no build to come back to
 	u.s.mu.Unlock()
+	changed := false
 	_, err := u.s.cfg.State.Update(ctx, u.s.name, func(p *store.PluginState) error {
-		if p.Active == u.build.Ref() {
+		u.report.Pinned = pinned(p.Pin)
+		if p.Active == u.build.Ref() { // by another host, whose commit it is
 			return nil
+		}
+		if err := u.checkPin(p.Pin, u.build.Ref()); err != nil { // set since RESOLVE
+			return err
 		}
 		from := p.Active
 		if leaves != nil && leaves.build.Ref() == from {
@@ -34,12 +40,14 @@ func (u *upgrade) commit(ctx context.Context) error {
 				from = p.Previous
 			}
 		}
-		p.Previous, p.Active = from, u.build.Ref()
+		p.Previous, p.Active, changed = from, u.build.Ref(), true
 		p.LastStartFailed, p.LastStartError, p.LastStartSHA256, p.LastStartTime = false, "", "", time.Time{}
+		p.LastRefusal, p.LastRefusalTime = "", time.Time{}
 		p.Bad = without(p.Bad, u.build.SHA256)
 		p.History = append(p.History, store.Event{Time: time.Now(), Action: action, From: p.Previous, To: p.Active})
 		return nil
 	})
+	u.committed = u.committed || err == nil && changed
 	return err
 }
 
@@ -54,7 +62,7 @@ func without(list []string, one string) []string {
 }
 
 // cutover moves the pointer: new requests go to the new generation. It fails only if that has ended in the
-// moment since the commit, which is then taken back.
+// moment since the commit.
 func (u *upgrade) cutover() error {
 	s, g := u.s, u.new
 	u.step(StepCutover)
@@ -65,7 +73,7 @@ func (u *upgrade) cutover() error {
 		if closed { // the next start picks what was committed
 			return u.fail(StepCutover, ExitFailed, errClosing)
 		}
-		return u.takeBack()
+		return u.fail(StepCutover, ExitFailed, g.deathError())
 	}
 	s.cancelRestartLocked()
 	s.breaker.Success()
@@ -91,16 +99,19 @@ func (u *upgrade) cutover() error {
 	for p, c := range u.catalogs {
 		s.catalogs[p] = c
 		g.listed[p] = true
+		if _, ok := u.bridged[p]; ok {
+			g.unread[p] = true // the gateway's session comes, and from then on changes are told
+		}
 	}
 	g.catchUpLocked()
 	s.learnAllLocked(g)
 	if !u.req.Restart && !u.oldRef.IsZero() { // else there is nothing to go back to
-		g.trial = true
+		g.trial, g.trialC = true, make(chan struct{})
 		s.trialEnd = time.AfterFunc(s.cfg.Settings.Probation, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if g.trial {
-				g.trial = false
+				g.passLocked()
 				s.forgetWarmLocked()
 			}
 		})
@@ -127,16 +138,22 @@ func (u *upgrade) cutover() error {
 	return nil
 }
 
-// takeBack undoes the commit of a generation that ended before the cutover. The old one still serves.
-func (u *upgrade) takeBack() error {
-	s, g := u.s, u.new
-	err := g.deathError()
-	if !u.req.Restart && !u.req.Adopt {
-		if _, _, failure := s.stepBack(g, "ended at the cutover: "+g.exit.String()); failure != nil {
-			err = fmt.Errorf("%w; and the commit could not be taken back: %w", err, failure)
-		}
+// takeBack undoes the commit of an operation that failed after it. The old generation still serves. A slot that is
+// closing leaves it: the next start picks what was committed.
+func (u *upgrade) takeBack(err error) error {
+	u.s.mu.Lock()
+	closed := u.s.closed
+	u.s.mu.Unlock()
+	var c *CutoverError
+	if !u.committed || closed || !errors.As(err, &c) {
+		return err
 	}
-	return u.fail(StepCutover, ExitFailed, err)
+	// Only a process that came up and crashed speaks against its build.
+	bad := c.Step == StepCutover && !errors.Is(err, errRetired)
+	if _, _, failure := u.s.stepBack(u.build.Ref(), bad, fmt.Sprintf("failed at %s, after the commit: %v", c.Step, c.Err)); failure != nil {
+		c.Err = fmt.Errorf("%w; and the commit could not be taken back: %w", c.Err, failure)
+	}
+	return c
 }
 
 // trialEndLocked ends a probation without a verdict.
@@ -146,8 +163,16 @@ func (s *Slot) trialEndLocked() {
 		s.trialEnd = nil
 	}
 	for g := range s.live {
-		g.trial = false
+		if g.trial {
+			g.passLocked()
+		}
 	}
+}
+
+// passLocked ends the probation of a generation that runs.
+func (g *generation) passLocked() {
+	g.trial = false
+	close(g.trialC)
 }
 
 // afterCutover drains and stops the old generation and watches the new one until it has settled.
@@ -180,12 +205,31 @@ func (u *upgrade) afterCutover() error {
 	if err == nil {
 		u.done(StepProbation, "settled")
 	}
+	if err == nil && s.cfg.Settings.KeepWarm && g.trialC != nil && u.oldDrains() {
+		u.report.Warm = true
+		// Ends with the probation, however that ends, or with the slot.
+		s.work.Go(u.keepOldWarm)
+		return nil
+	}
 	if u.givesUpOld() {
 		u.step(StepStop)
 		u.old.stop(s.ladder())
 		u.done(StepStop, u.old.build.Version.String())
 	}
 	return err
+}
+
+// keepOldWarm stops the old generation when the probation of the new one is over, unless it has taken over again.
+func (u *upgrade) keepOldWarm() {
+	select {
+	case <-u.new.trialC:
+	case <-u.new.dead:
+		_ = u.new.awaitVerdict()
+	case <-u.s.ctx.Done():
+	}
+	if u.givesUpOld() {
+		u.old.stop(u.s.ladder())
+	}
 }
 
 // oldDrains reports whether the old generation is there and has not taken over again.
@@ -212,27 +256,37 @@ func (u *upgrade) givesUpOld() bool {
 
 // crashed reports the end of the new generation, if it has ended unasked, once it is settled what follows.
 func (u *upgrade) crashed() error {
-	s, g := u.s, u.new
+	g := u.new
 	select {
 	case <-g.dead:
 	default:
 		return nil
 	}
-	s.mu.Lock()
-	crashed, trial := g.crashed, g.trial
-	s.mu.Unlock()
-	if !crashed {
+	verdict := g.awaitVerdict()
+	if verdict == "" {
 		return nil
-	}
-	verdict := "it is started again"
-	if trial {
-		select {
-		case <-g.reverted:
-			verdict = g.verdict
-		case <-s.ctx.Done():
-			verdict = errClosing.Error()
-		}
 	}
 	u.report.Result = ResultFailed
 	return u.fail(StepProbation, ExitFailed, fmt.Errorf("%w; %s", g.deathError(), verdict))
+}
+
+// awaitVerdict waits until it is settled what follows from the end of a generation that is dead, and says it; "" for
+// an end that was wanted.
+func (g *generation) awaitVerdict() string {
+	s := g.slot
+	s.mu.Lock()
+	crashed, trial := g.crashed, g.trial
+	s.mu.Unlock()
+	switch {
+	case !crashed:
+		return ""
+	case !trial:
+		return "it is started again"
+	}
+	select {
+	case <-g.reverted:
+		return g.verdict
+	case <-s.ctx.Done():
+		return errClosing.Error()
+	}
 }

@@ -53,9 +53,10 @@ func (s *Slot) overdue() {
 		case r.done.Load():
 		case due(r.Deadline):
 			s.counters.overdue++
-			failed = append(failed, s.notSentLocked(r, wire.CodeDeadlineExceeded, wire.ErrorData{Executed: wire.ExecutedNo}, "the deadline passed before plugin %s was ready", s.name))
-		case s.swapping > 0 && !r.giveUp.After(now):
-			// An upgrade holds the slot, each step of which is bounded: its end decides.
+			failed = append(failed, s.notSentLocked(r, wire.CodeDeadlineExceeded, wire.ErrorData{Executed: wire.ExecutedNo}, "the deadline passed before plugin %s could take the request", s.name))
+		case !r.giveUp.After(now) && (s.swapping > 0 || s.active != nil && s.active.crowdedLocked()):
+			// An upgrade holds the slot, each step of which is bounded: its end decides. Or the plugin is there and
+			// has all it may have: the deadlines of those decide.
 			r.giveUp = now.Add(s.patience())
 			due(r.giveUp)
 			keep = append(keep, r)
@@ -73,6 +74,11 @@ func (s *Slot) overdue() {
 				withdrawn = append(withdrawn, r)
 			}
 		})
+		g.eachLost(func(r *Request) { // what waits for the end of its process has no more time for that
+			if !r.done.Load() && due(r.Deadline) {
+				withdrawn = append(withdrawn, r)
+			}
+		})
 	}
 	if !next.IsZero() {
 		s.armLocked(next)
@@ -87,5 +93,14 @@ func (s *Slot) overdue() {
 		s.withdraw(r, []byte(`"deadline exceeded"`))
 		s.count(&s.counters.overdue)
 		r.Owner.Finish(r, Answer{Err: s.errorf(wire.CodeDeadlineExceeded, wire.ErrorData{}, "plugin %s did not answer in time; the call was cancelled and may have run", s.name)})
+	}
+}
+
+// eachLost calls fn with every request whose connection has ended under it, and that waits for the end of the process.
+func (g *generation) eachLost(fn func(r *Request)) {
+	g.lossMu.Lock()
+	defer g.lossMu.Unlock()
+	for _, l := range g.losses {
+		fn(l.r)
 	}
 }

@@ -134,6 +134,36 @@ func TestIdempotentToolThatChanged(t *testing.T) {
 	})
 }
 
+// A client that comes during an upgrade is shown the old build's lists until the new one has listed: they say
+// nothing about the new one's tools.
+func TestIdempotentToolThatIsNotKnownYet(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		e.up(e.session())
+		e.drop("1.1.0", "")
+		late := e.session()
+		late.Capabilities = []byte(`{"roots":{}}`)
+		var r *result
+		hold := make(chan struct{})
+		report := e.slot.Upgrade(context.Background(), UpgradeRequest{DrainTimeoutMS: 100, SettleMS: quick}, func(ev StepEvent) {
+			if ev.Step == StepDiff {
+				e.call(late, Read, "") // the old one's lists are learnt
+				synctest.Wait()
+				r = e.call(late, Idempotent, "hold")
+				synctest.Wait()
+				e.last().set(func(p *script) { p.holdList = hold })
+			}
+		})
+		want(t, "result", report.Result, ResultUpgraded)
+		synctest.Wait()
+		want(t, "the old one ran it", e.runs(r.key), 1)
+		want(t, "ended", r.ended(), true)
+		close(hold)
+		want(t, "outcome", r.by(), "-32003 unknown")
+		want(t, "runs", e.runs(r.key), 1)
+	})
+}
+
 // What the old generation finishes counts from the cutover on, however long it takes until the drain begins.
 func TestDrainedCountsFromTheCutover(t *testing.T) {
 	bubble(t, []string{"1.0.0"}, func(e *env) {

@@ -27,6 +27,7 @@ type env struct {
 	home     *store.Home
 	state    *store.State
 	slot     *Slot
+	opens    int // slots that were made
 	config   Config
 	nextID   uint64
 	mu       sync.Mutex
@@ -86,6 +87,7 @@ func (e *env) drop(version, salt string) {
 func (e *env) open(settings Settings) {
 	e.config.Settings = settings
 	e.slot = New(e.config)
+	e.opens++
 }
 
 // close ends the slot and checks what must hold at the end of every test: each request ended exactly once,
@@ -95,8 +97,9 @@ func (e *env) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	e.slot.Close(ctx)
-	e.slot = nil
 	synctest.Wait()
+	e.checkCounters(e.slot)
+	e.slot = nil
 	for _, p := range e.all() {
 		if p.running() {
 			e.t.Errorf("%s generation %d still runs", p.version, p.num)
@@ -130,6 +133,38 @@ func (e *env) check() {
 	}
 }
 
+// checkCounters holds what a slot has counted against what its clients were told.
+func (e *env) checkCounters(s *Slot) {
+	e.t.Helper()
+	if e.opens > 1 {
+		return // who was told by which slot is not known
+	}
+	told, withdrawn := map[wire.Code]int{}, 0
+	e.mu.Lock()
+	for _, r := range e.seen {
+		r.mu.Lock()
+		if r.err != nil {
+			told[r.err.Code]++
+		}
+		if r.cancelled {
+			withdrawn++
+		}
+		r.mu.Unlock()
+	}
+	e.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.counters
+	for code, counted := range map[wire.Code]uint64{
+		wire.CodeOutcomeUnknown: c.unknown, wire.CodeUnavailable: c.unavailable + c.overflow,
+		wire.CodeBusy: c.busy, wire.CodeDeadlineExceeded: c.overdue,
+	} {
+		if int(counted) > told[code]+withdrawn {
+			e.t.Errorf("%d ends with %d were counted, %d were told", counted, code, told[code])
+		}
+	}
+}
+
 func executed(err *wire.Error) string {
 	var data wire.ErrorData
 	_ = json.Unmarshal(err.Data, &data)
@@ -157,7 +192,14 @@ func (e *env) PluginNotification(from Origin, env *wire.Envelope) {
 	e.notified = append(e.notified, string(env.Method()))
 	e.mu.Unlock()
 	if string(env.Method()) == "notifications/tools/list_changed" {
-		e.slot.Relist(from.Session)
+		e.slot.Relist(from)
+	}
+}
+
+// relist is what the newest process causes by saying that its lists have changed.
+func (e *env) relist(s *Session) {
+	if all := e.all(); len(all) > 0 {
+		e.slot.Relist(Origin{Session: s, Generation: all[len(all)-1].num})
 	}
 }
 

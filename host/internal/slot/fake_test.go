@@ -1,6 +1,7 @@
 package slot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,35 +19,62 @@ import (
 // script says how the fake plugin of one version behaves. The zero value is a good plugin that acks.
 type script struct {
 	says      string   // version in its ready frame; "" = the right one
+	prints    string   // its last output, in place of one line that says nothing
 	tools     []string // raw entries; nil = defaultTools
 	resources []string
-	endless   bool // each page of its resources has one of 8 MiB, and there is always another page
+	endless   bool // each page of its resources has one of 8 KiB, and there is always another page
 	noMCP     bool
+	mcp       []string // revisions served; nil = both eras
 	methods   []string
 	noAck     bool
 	exclusive bool
 	snapshot  bool
 
 	launchError  error
-	silent       bool // never sends its ready frame
-	exitAtStart  bool // ends before its ready frame
-	exitAtReady  bool // ends right after it
-	exitOnList   bool // ends in place of the list
-	exitAfter    bool // ends right after it answered the list
-	sick         bool // health answers an error
+	silent       bool   // never sends its ready frame
+	exitAtStart  bool   // ends before its ready frame
+	exitAtReady  bool   // ends right after it
+	exitOnList   bool   // ends in place of the list
+	retires      string // "ready" or a method: where the first process of the version ends by itself, as an idle one does
+	neverStays   bool   // and every other process too
+	exitAfter    bool   // ends right after it answered the list
+	sick         bool   // health answers an error
 	listError    bool
+	lists        map[string]lister // override the lists above, by method
 	refuseOpen   bool
 	refuses      uint64 // sessions up to this number
 	launchHold   chan struct{}
 	refuseState  bool // does not take a snapshot
 	ignoresStop  bool // neither the end of its connection nor a signal but SIGKILL ends it
+	unkillable   bool // and not that either
+	noHealth     bool // neither declares nor answers health
+	serial       bool
+	deafHealth   bool // does not answer health
 	holdOpen     chan struct{}
 	holdList     chan struct{}
 	holdWish     chan struct{}
 	bootDelay    time.Duration
 	exitCode     int
 	exitOnCommit func() // called when health was answered: the last thing before the commit
+
+	refuseSnapshot bool // does not give its state
 }
+
+// more are the capabilities besides the usual ones.
+func (s script) more() string {
+	if s.lists["prompts/list"] != nil {
+		return `,"prompts":{}`
+	}
+	return ""
+}
+
+// lister answers a page of a list: with its JSON, an error's text, or never.
+type lister func(p *proc, cursor string) (result, failure string)
+
+var (
+	hangs lister = func(p *proc, _ string) (string, string) { <-p.exited; return "", "ended" }
+	fails lister = func(*proc, string) (string, string) { return "", "out of order" }
+)
 
 var defaultTools = []string{
 	`{"name":"do","inputSchema":{"type":"object"}}`,
@@ -95,6 +123,13 @@ func (w *world) last() *proc {
 	return all[len(all)-1]
 }
 
+// launches returns how often a process was asked for.
+func (w *world) launches() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.started)
+}
+
 // Launch implements Launcher.
 func (w *world) Launch(ctx context.Context, l Launch) (Backend, error) {
 	w.mu.Lock()
@@ -116,6 +151,7 @@ func (w *world) Launch(ctx context.Context, l Launch) (Backend, error) {
 	w.mu.Lock()
 	w.procs = append(w.procs, p)
 	p.pid = len(w.procs)
+	p.first = !slices.ContainsFunc(w.procs[:p.pid-1], func(o *proc) bool { return o.version == p.version })
 	w.mu.Unlock()
 	go p.main()
 	return p, nil
@@ -128,6 +164,7 @@ type proc struct {
 	plugin  string
 	version string
 	num     uint64
+	first   bool // of its version
 	pid     int
 	host    net.Conn
 	own     *gate
@@ -149,6 +186,11 @@ type proc struct {
 
 type held struct{ id []byte }
 
+// retiresAt reports whether the process ends by itself at that point.
+func (p *proc) retiresAt(point string) bool {
+	return p.script.retires == point && (p.first || p.script.neverStays)
+}
+
 func (p *proc) main() {
 	ended := make(chan struct{})
 	go func() { _ = p.conn.Run(); close(ended) }()
@@ -166,8 +208,11 @@ func (p *proc) main() {
 	case !s.silent:
 		ready := wire.Ready{
 			Protocol: wire.ProtocolRange{Min: 1, Max: 1}, Name: p.plugin, Version: p.version, Methods: s.methods,
-			MCP:          []string{"2025-11-25", RevisionModern},
-			Capabilities: wire.Capabilities{Ack: !s.noAck, Cancel: true, Health: true, Exclusive: s.exclusive, Snapshot: s.snapshot},
+			MCP:          []string{"2025-11-25", wire.RevisionModern},
+			Capabilities: wire.Capabilities{Ack: !s.noAck, Cancel: true, Health: !s.noHealth, Exclusive: s.exclusive, Snapshot: s.snapshot, Serial: s.serial},
+		}
+		if s.mcp != nil {
+			ready.MCP = s.mcp
 		}
 		if s.noMCP {
 			ready.MCP = nil
@@ -178,6 +223,9 @@ func (p *proc) main() {
 		params, _ := json.Marshal(ready)
 		_ = p.conn.Notify(0, wire.MethodReady, params)
 		_ = p.conn.Drained()
+		if p.retiresAt("ready") {
+			p.retire()
+		}
 		if s.exitAtReady {
 			p.die(s.exitCode, "")
 		}
@@ -257,17 +305,26 @@ func (p *proc) thaw() {
 func (p *proc) Conn() net.Conn          { return p.host }
 func (p *proc) Pid() int                { return p.pid }
 func (p *proc) Exited() <-chan struct{} { return p.exited }
-func (p *proc) Tail() []string          { return []string{"the last line of " + p.version} }
+func (p *proc) Tail() []string {
+	return strings.Split(cmp.Or(p.now().prints, "the last line of "+p.version), "\n")
+}
 func (p *proc) Exit() process.Exit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.exit
 }
 
+// Kill implements Backend. What hangs in the kernel does not notice.
+func (p *proc) Kill() {
+	if !p.now().unkillable {
+		p.kill()
+	}
+}
+
 // Stop climbs the ladder as a real process makes it.
 func (p *proc) Stop(l process.Ladder) {
 	_ = p.host.Close()
-	if within(p.exited, l.Close) {
+	if process.Within(p.exited, l.Close) {
 		return
 	}
 	p.mu.Lock()
@@ -277,8 +334,9 @@ func (p *proc) Stop(l process.Ladder) {
 		p.die(0, "SIGTERM")
 		return
 	}
-	if !within(p.exited, l.Term) {
-		p.kill()
+	if !process.Within(p.exited, l.Term) {
+		p.Kill()
+		process.Within(p.exited, l.Kill)
 	}
 }
 
@@ -331,6 +389,17 @@ func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
 	if s.exitAtReady {
 		return // it is about to end
 	}
+	if list := s.lists[method]; list != nil {
+		id, cursor := append([]byte(nil), env.ID()...), string(wire.Unquote(wire.Member(env.Params(), "cursor")))
+		go func() { // ends with the answer, or with the process
+			if result, failure := list(p, cursor); failure == "" {
+				_ = c.Reply(id, []byte(result))
+			} else {
+				_ = c.ReplyError(id, wire.Errorf(wire.CodeInternal, "%s", failure))
+			}
+		}()
+		return
+	}
 	reply := func(result string) { _ = c.Reply(env.ID(), []byte(result)) }
 	refuse := func(text string) { _ = c.ReplyError(env.ID(), wire.Errorf(wire.CodeInternal, "%s", text)) }
 	switch method {
@@ -347,6 +416,13 @@ func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
 		}
 		reply("{}")
 	case wire.MethodHealth:
+		if s.deafHealth {
+			return
+		}
+		if p.retiresAt(method) {
+			go p.retire()
+			return
+		}
 		if s.sick {
 			refuse("not well")
 			return
@@ -356,6 +432,10 @@ func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
 			s.exitOnCommit()
 		}
 	case wire.MethodSnapshot:
+		if s.refuseSnapshot {
+			refuse("busy")
+			return
+		}
 		reply(fmt.Sprintf(`{"state":"of %s"}`, p.version))
 	case wire.MethodRestore:
 		if s.refuseState {
@@ -367,7 +447,7 @@ func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
 		p.mu.Unlock()
 		reply("{}")
 	case "initialize":
-		reply(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{},"logging":{}},"serverInfo":{"name":"fake","version":"1"}}`)
+		reply(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{},"logging":{}` + s.more() + `},"serverInfo":{"name":"fake","version":"1"}}`)
 	case "server/discover":
 		reply(`{"capabilities":{"tools":{}}}`)
 	case "tools/list":
@@ -376,6 +456,10 @@ func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
 		tools := p.script.tools
 		p.mu.Unlock()
 		wait(p, s.holdList)
+		if p.retiresAt(method) {
+			go p.retire()
+			return
+		}
 		if s.exitOnList {
 			p.die(cmpOr(s.exitCode, 3), "")
 			return
@@ -395,7 +479,7 @@ func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
 	case "resources/list":
 		if s.endless {
 			at := len(wire.Member(env.Params(), "cursor"))
-			reply(fmt.Sprintf(`{"resources":[{"uri":"a:%d","text":%q}],"nextCursor":%q}`, at, strings.Repeat("x", 8<<20), strings.Repeat("c", at+1)))
+			reply(fmt.Sprintf(`{"resources":[{"uri":"a:%d","text":%q}],"nextCursor":%q}`, at, strings.Repeat("x", 8<<10), strings.Repeat("c", at+1)))
 			return
 		}
 		reply(`{"resources":[` + strings.Join(s.resources, ",") + `]}`)
@@ -444,11 +528,15 @@ func wait(p *proc, c chan struct{}) {
 func (p *proc) call(c *rpc.Conn, env *wire.Envelope) {
 	key := string(wire.Unquote(wire.Member(env.Params(), "key")))
 	how := string(wire.Unquote(wire.Member(env.Params(), "how")))
-	if how == "crash-before-ack" || how == "crash-before-ack-once" && p.num == 1 {
+	if how == "crash-before-ack" || how == "crash-before-ack-once" && p.first {
 		p.kill()
 		return
 	}
-	if how == "mute-once" && p.num == 1 {
+	if how == "mute-once" && p.first {
+		return
+	}
+	if how == "refuse-once" && p.first { // as a plugin does that is about to end
+		_ = c.ReplyError(env.ID(), wire.NewError(wire.CodeShuttingDown, "stopping", wire.ErrorData{}))
 		return
 	}
 	if env.WantsAck() {

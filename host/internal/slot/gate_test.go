@@ -155,3 +155,44 @@ func TestDryRun(t *testing.T) {
 		want(t, "still", e.call(s, Once, "").by(), "1.0.0")
 	})
 }
+
+// A dry run does not need more than the real run: a folder for temporary files that is not there is no reason to fail.
+func TestDryRunWithoutTemporaryFolder(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		t.Setenv("TMPDIR", filepath.Join(e.dir, "nowhere"))
+		e.open(Settings{})
+		e.up(e.session())
+		e.drop("1.1.0", "")
+		before := hashTree(t, e.dir)
+		report := e.upgrade(UpgradeRequest{DryRun: true})
+		want(t, "result of "+report.Error, report.Result, ResultPlanned)
+		want(t, "tree", hashTree(t, e.dir), before)
+		want(t, "the real run", e.upgrade(UpgradeRequest{SettleMS: quick}).Result, ResultUpgraded)
+	})
+}
+
+// Where the real run cannot stage its build, the dry run fails at the same step, in the same way.
+func TestDryRunOfAStoreThatIsRefused(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		s := e.session()
+		e.up(s)
+		e.drop("1.1.0", "")
+		folder := filepath.Join(e.dir, "home", "store")
+		if err := os.Chmod(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		before := hashTree(t, e.dir)
+		dry := e.upgrade(UpgradeRequest{DryRun: true})
+		want(t, "step", dry.FailedStep, StepStage)
+		want(t, "tree", hashTree(t, e.dir), before)
+		report := e.upgrade(UpgradeRequest{})
+		want(t, "the real run's step", report.FailedStep, StepStage)
+		want(t, "its reason", report.Error, dry.Error)
+		want(t, "its exit code", report.Exit, dry.Exit)
+		if err := os.Chmod(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "mended", e.upgrade(UpgradeRequest{SettleMS: quick}).Result, ResultUpgraded)
+	})
+}

@@ -2,6 +2,7 @@ package slot
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/sox-host/sox-host/host/internal/pace"
 	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/host/internal/store"
 	"github.com/sox-host/sox-host/plugin/rpc"
@@ -28,6 +30,8 @@ type Launcher interface {
 type Launch struct {
 	Build      store.Build
 	Generation uint64
+	Fresh      bool // a restart: a process that others share already does not do
+	Trial      bool // a dry run: it is looked at and ended, and nobody else may come to use it
 }
 
 // Backend is one running plugin process.
@@ -37,7 +41,8 @@ type Backend interface {
 	Exited() <-chan struct{} // closed when the process has ended and Exit and Tail are complete
 	Exit() process.Exit
 	Tail() []string
-	Stop(process.Ladder) // blocks until the process and what it started are gone
+	Kill()               // SIGKILL to the process and what it started; returns when they are gone, or after a second
+	Stop(process.Ladder) // closes the connection and blocks until the process and what it started are gone
 }
 
 // role of a generation:
@@ -65,9 +70,15 @@ type generation struct {
 	build   store.Build
 	version string // of build, as text: every answer names it
 	backend Backend
+	joined  Joined // the backend, if its process is not ours to end; nil = it is
 	conn    *rpc.Conn
 	log     hclog.Logger
+	unasked unasked
 	started time.Time
+
+	relistPace *pace.Pace // of reading its lists
+
+	unlogged bool // what it prints may be in no log of ours
 
 	ready  wire.Ready    // set before readyC is closed
 	readyC chan struct{} // closed when the ready frame has been accepted
@@ -79,21 +90,28 @@ type generation struct {
 	// Set before dead is closed: why its ready frame was refused, and why its stream ended.
 	refusal, fault error
 
+	places   int64 // requests that it may have at a time; set before readyC is closed
 	inFlight atomic.Int64
+	crowded  atomic.Bool                   // requests wait for a place; see crowdedLocked
 	emptyC   atomic.Pointer[chan struct{}] // closed by leave when inFlight gets to 0; set while draining
 
 	worked atomic.Int64 // when the last request left it, Unix nanoseconds; 0 = none has
 
 	// Guarded by Slot.mu.
 	role     role
+	health   health
 	opened   map[uint64]*opening   // sessions by id; one that the plugin refused is taken out, for a later try
 	listed   map[Profile]bool      // profiles whose lists were asked for; true once they came
 	learning map[Profile]*learning // lists being fetched
 	told     map[uint64]*told      // sessions by id
+	relists  map[Profile]bool      // profiles with lists that could not be read, and that a timer asks for again
+	unread   map[Profile]bool      // profiles whose lists have changed while it was not active; read once it is
+	refused  string                // why it did not open a session; "" once it has opened one
 	lost     bool                  // its connection has ended: nothing more is sent, and its end will follow
 	stopping bool                  // we asked it to end
 	since    time.Time             // active since
 	trial    bool                  // in probation: a crash goes back to the build before
+	trialC   chan struct{}         // closed when its probation ends without its end; nil when it never had one
 	crashed  bool                  // ended while it was active, unasked
 	verdict  string                // what the rollback did; set before reverted is closed
 	unknown  int                   // requests that ended with an unknown outcome because of it
@@ -119,13 +137,15 @@ type loss struct {
 
 // launch starts a build as a candidate and waits for its ready frame. ctx bounds both. On failure nothing
 // is left running. step says where it failed.
-func (s *Slot) launch(ctx context.Context, build store.Build) (g *generation, step Step, err error) {
+func (s *Slot) launch(ctx context.Context, l Launch) (g *generation, step Step, err error) {
 	s.mu.Lock()
 	s.generations++
 	num := s.generations
 	s.mu.Unlock()
 
-	backend, err := s.cfg.Launcher.Launch(ctx, Launch{Build: build, Generation: num})
+	l.Generation = num
+	build := l.Build
+	backend, err := s.cfg.Launcher.Launch(ctx, l)
 	if err != nil {
 		return nil, StepStart, err
 	}
@@ -135,6 +155,7 @@ func (s *Slot) launch(ctx context.Context, build store.Build) (g *generation, st
 		build:    build,
 		version:  build.Version.String(),
 		backend:  backend,
+		unlogged: l.Trial || s.cfg.Attached,
 		log:      s.log.With("version", build.Version.String(), "generation", num, "pid", backend.Pid()),
 		started:  time.Now(),
 		readyC:   make(chan struct{}),
@@ -142,10 +163,18 @@ func (s *Slot) launch(ctx context.Context, build store.Build) (g *generation, st
 		opened:   make(map[uint64]*opening),
 		listed:   make(map[Profile]bool),
 		learning: make(map[Profile]*learning),
+		relists:  make(map[Profile]bool),
+		unread:   make(map[Profile]bool),
 		told:     make(map[uint64]*told),
 		reverted: make(chan struct{}),
+
+		relistPace: pace.New(burstRelists, relistsPerSecond, longestRelistPause),
 	}
-	g.conn = rpc.NewConn(backend.Conn(), rpc.Options{BacklogBytes: rpc.PluginBacklogBytes, Serve: g.serve, Idle: s.cfg.Observer.Idle})
+	g.unasked.log = g.log
+	g.joined, _ = backend.(Joined)
+	g.conn = rpc.NewConn(backend.Conn(), rpc.Options{
+		BacklogBytes: rpc.PluginBacklogBytes, Serve: g.serve, Unasked: g.unasked.note, Idle: s.cfg.Observer.Idle,
+	})
 	s.mu.Lock()
 	s.live[g] = struct{}{}
 	closed := s.closed
@@ -157,15 +186,19 @@ func (s *Slot) launch(ctx context.Context, build store.Build) (g *generation, st
 		return nil, StepStart, errClosing
 	}
 
+	late := false
 	select {
 	case <-g.readyC:
 		return g, StepReady, nil
 	case <-g.dead:
 		err = g.deathError()
 	case <-ctx.Done():
-		err = fmt.Errorf("no ready frame: %w", context.Cause(ctx))
+		late, err = true, fmt.Errorf("no ready frame: %w", context.Cause(ctx))
 	}
 	g.stop(s.ladder())
+	if late {
+		err = g.lastWords(err)
+	}
 	return nil, StepReady, &wire.HandshakeError{Plugin: s.name, Version: build.Version.String(), Stage: "ready", Err: err}
 }
 
@@ -181,7 +214,7 @@ func (g *generation) run() {
 		g.slot.mu.Lock()
 		g.lost = true
 		g.slot.mu.Unlock()
-		if g.refusal == nil && !within(g.backend.Exited(), settleWait) {
+		if g.refusal == nil && !process.Within(g.backend.Exited(), settleWait) {
 			g.log.Warn("closed its connection but keeps running; stopping it", "error", err)
 		}
 	case <-g.backend.Exited(): // the process ended first: read what it still wrote
@@ -195,8 +228,12 @@ func (g *generation) run() {
 		timer.Stop()
 	}
 	g.backend.Stop(g.slot.ladder())
-	<-g.backend.Exited()
-	g.exit, g.tail = g.backend.Exit(), g.backend.Tail()
+	if process.Within(g.backend.Exited(), settleWait) {
+		g.exit = g.backend.Exit()
+	} else { // it hangs in the kernel; what it had must not wait for that
+		g.exit = process.Exit{Code: -1, Reason: "it does not end, not even by SIGKILL", At: time.Now(), Ran: time.Since(g.started)}
+	}
+	g.tail = g.backend.Tail()
 	if !errors.Is(err, io.EOF) && !errors.Is(err, rpc.ErrClosed) {
 		g.fault = err
 	}
@@ -204,16 +241,17 @@ func (g *generation) run() {
 	close(g.dead)
 }
 
-// within waits for c, at most d.
-func within(c <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-c:
-		return true
-	case <-timer.C:
-		return false
+// end says why the generation ended: how its process did, unless that only follows from something else. Only after
+// the end.
+func (g *generation) end() string {
+	var violation *rpc.ViolationError
+	switch {
+	case g.health.frozen != "":
+		return g.health.frozen
+	case errors.As(g.fault, &violation):
+		return violation.Error()
 	}
+	return g.exit.String()
 }
 
 // deathError says how the generation ended. Only after dead is closed.
@@ -223,13 +261,13 @@ func (g *generation) deathError() error {
 	case g.refusal != nil:
 		return g.refusal
 	case errors.As(g.fault, &violation):
-		return fmt.Errorf("%w; last output: %s", violation, last(g.tail))
+		return g.lastWords(violation)
+	case g.choseToEnd(nil):
+		return errRetired
+	case process.Telling(g.tail) == "":
+		return g.lastWords(fmt.Errorf("the plugin %s and printed nothing", g.end()))
 	}
-	text := g.exit.String()
-	if n := len(g.tail); n > 0 {
-		return fmt.Errorf("the plugin %s; last output: %s", text, g.tail[n-1])
-	}
-	return fmt.Errorf("the plugin %s and printed nothing", text)
+	return g.lastWords(fmt.Errorf("the plugin %s", g.end()))
 }
 
 // serve handles what the plugin sends on its own, on the connection's reading goroutine.
@@ -237,19 +275,28 @@ func (g *generation) serve(c *rpc.Conn, env *wire.Envelope) {
 	if g.ready.Name == "" {
 		ready, err := wire.ParseReady(env)
 		if err == nil {
-			err = ready.Check(g.slot.name, g.build.Version.String())
+			err = g.accept(ready)
 		}
 		if err != nil {
 			g.refusal = err
+			g.dismiss(c)
 			_ = c.Close()
 			return
 		}
 		g.ready = ready
+		g.places = int64(g.slot.cfg.Settings.InFlight)
+		if g.slot.cfg.Settings.Serial || ready.Capabilities.Serial {
+			g.places = 1
+		}
+		g.health.limit = g.slot.healthLimit(ready.Capabilities.Health)
 		close(g.readyC)
 		return
 	}
 	switch method := string(env.Method()); {
 	case method == wire.MethodBye:
+		if g.joined != nil {
+			g.joined.Farewell()
+		}
 		return
 	case method == "notifications/progress":
 		g.progress(env.ProgressToken(), env)
@@ -258,38 +305,46 @@ func (g *generation) serve(c *rpc.Conn, env *wire.Envelope) {
 		g.progress(wire.Member(env.Params(), "id"), env)
 		return
 	case method == "ping" && env.Kind == wire.Request:
-		_ = c.Reply(env.ID(), []byte("{}"))
+		(&replier{conn: c, id: env.ID()}).Answer([]byte("{}"), nil)
 		return
 	}
 	session := g.slot.session(env.Session())
 	if session == nil || session.Peer == nil {
 		if env.Kind == wire.Request {
-			_ = c.ReplyError(env.ID(), wire.Errorf(wire.CodeMethodNotFound, "no client to pass this to"))
+			e := wire.Errorf(wire.CodeMethodNotFound, "no client to pass this to")
+			obj, _ := json.Marshal(e) // a number and a string always marshal
+			(&replier{conn: c, id: env.ID()}).Answer(nil, obj)
 		}
 		return
 	}
 	from := Origin{Plugin: g.slot.name, Version: g.build.Version.String(), Generation: g.num, Session: session}
 	if env.Kind == wire.Request {
-		session.Peer.PluginRequest(from, env, &replier{conn: c, id: append([]byte(nil), env.ID()...)})
+		session.Peer.PluginRequest(from, env, &replier{conn: c, session: env.Session(), id: append([]byte(nil), env.ID()...)})
 		return
 	}
 	session.Peer.PluginNotification(from, env)
 }
 
-// replier answers one request of the plugin.
+// replier answers one request of the plugin, without waiting for it: a plugin that asks and does not read loses the answer
+// (PROTOCOL.md, Limits), and one that has ended needs none.
 type replier struct {
-	conn *rpc.Conn
-	id   []byte
+	conn    *rpc.Conn
+	session uint64
+	id      []byte
 }
 
 func (r *replier) Answer(result, errObj []byte) {
-	_ = r.conn.Send(func(dst []byte) []byte { // a dead or deaf plugin loses its answer with its connection
+	_ = r.conn.Send(func(dst []byte) []byte {
 		if errObj != nil {
 			return wire.AppendRawError(dst, r.id, errObj)
 		}
 		return wire.AppendResult(dst, r.id, result)
 	})
 	_ = r.conn.Flush()
+}
+
+func (r *replier) Progress(params []byte) {
+	_ = r.conn.Notify(r.session, "notifications/progress", params)
 }
 
 // progress passes on a progress notification of an open request. Our token upstream is the request's id.
@@ -311,8 +366,19 @@ func (g *generation) lastWork() time.Time {
 	return g.since
 }
 
-// leave takes one request off the generation.
-func (g *generation) leave() {
+// crowdedLocked reports that no request can be sent before another one has ended. Whoever ends it then sends
+// what waits.
+func (g *generation) crowdedLocked() bool {
+	if g.inFlight.Load() < g.places {
+		return false
+	}
+	g.crowded.Store(true)
+	return g.inFlight.Load() >= g.places // the last one to leave may not have known yet
+}
+
+// leave takes one request off the generation. It reports that others may wait for its place: the caller sends
+// them, see Slot.flushQueue, unless the generation is at its end.
+func (g *generation) leave() (awaited bool) {
 	if g.slot.cfg.Settings.IdleRetire > 0 {
 		g.worked.Store(time.Now().UnixNano())
 	}
@@ -321,6 +387,7 @@ func (g *generation) leave() {
 			close(*c)
 		}
 	}
+	return g.crowded.Load()
 }
 
 // empty returns a channel that is closed once nothing is in flight. Only for a generation that gets no new
@@ -349,13 +416,18 @@ func (g *generation) lose(r *Request, reply rpc.Reply) {
 	g.lossMu.Unlock()
 }
 
-// stop ends the generation: the shutdown frame, then the ladder. It returns when it is gone.
+// stop ends the generation: the shutdown frame, then the ladder. It returns when it is gone. A joined process is
+// left instead.
 func (g *generation) stop(l process.Ladder) {
+	if g.joined != nil {
+		g.leaveProcess(l)
+		return
+	}
 	g.slot.mu.Lock()
 	g.stopping = true
 	g.slot.mu.Unlock()
 	if g.conn.Notify(0, wire.MethodShutdown, nil) == nil {
-		within(g.dead, l.Close)
+		process.Within(g.dead, l.Close)
 	}
 	g.backend.Stop(process.Ladder{Close: l.Close / 2, Term: l.Term, Kill: l.Kill})
 	<-g.dead
@@ -370,13 +442,16 @@ func (g *generation) alive(ctx context.Context) error {
 		}
 		return fmt.Errorf("unhealthy: %w", e)
 	}
+	if err != nil {
+		err = fmt.Errorf("health check: %w", err)
+	}
 	return g.explain(err)
 }
 
 // explain adds to an error that only says that the connection has ended how the process ended, once that is
 // known.
 func (g *generation) explain(err error) error {
-	if err == nil || !g.ended(err) || !within(g.dead, settleWait+time.Second) { // run stops it after settleWait
+	if err == nil || !g.ended(err) || !process.Within(g.dead, settleWait+time.Second) { // run stops it after settleWait
 		return err
 	}
 	return fmt.Errorf("%w (%w)", g.deathError(), err)

@@ -11,11 +11,11 @@ import (
 // A plugin may keep state in memory that its next generation wants. Where both sides have the capability
 // "snapshot", the old generation is asked for it before the cutover and the candidate gets it. A state that
 // cannot be handed over fails an upgrade and a restart, which would lose it silently; a rollback goes on
-// without it.
+// without it. A joined process takes part in no hand-over: others may be using it, on either side.
 
 // takeSnapshot asks the old generation for its state.
 func (u *upgrade) takeSnapshot(ctx context.Context) error {
-	if u.old == nil || !u.old.ready.Capabilities.Snapshot || u.handover != nil {
+	if u.old == nil || u.old.joined != nil || !u.old.ready.Capabilities.Snapshot || u.handover != nil {
 		return nil
 	}
 	ctx, cancel := u.s.startContext(ctx)
@@ -34,7 +34,7 @@ func (u *upgrade) takeSnapshot(ctx context.Context) error {
 
 // handOver gives the candidate the old generation's state.
 func (u *upgrade) handOver(ctx context.Context) error {
-	if !u.new.ready.Capabilities.Snapshot {
+	if u.new.joined != nil || !u.new.ready.Capabilities.Snapshot {
 		return nil
 	}
 	if err := u.takeSnapshot(ctx); err != nil || u.handover == nil {

@@ -4,14 +4,14 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
 // A modern plugin says what changed only on a subscriptions/listen (MCP 2026-07-28). Each session has one on
-// each generation, which holds everything that is wanted: servers on the official Go SDK lose all of them when
-// a second one is opened, or one of two ends. So to want something else, the old one is cancelled, its end is
-// awaited, and the next one opened; the lists are then read again, for what changed in between.
+// each generation, which holds everything that is wanted; see bridge.Listening. When it has been opened anew, the
+// lists are read again, for what changed in between.
 
 // listenEnd bounds the wait for the end of a cancelled listen: 1 s. Servers need not answer it.
 const listenEnd = time.Second
@@ -21,23 +21,26 @@ type listening struct {
 	g       *generation
 	session *Session
 	caps    json.RawMessage // what the plugin offers
-	current *listenCall     // open; nil = none
-	ending  bool            // current has been cancelled
-	refused string          // a filter that the plugin ended by itself: not asked for again
-	asked   bool            // there was one before
+	state   bridge.Listening
+	current *listenCall // the open one; nil = none
+	asked   bool        // there was one before
 }
 
 // listenCall is one subscriptions/listen.
 type listenCall struct {
 	l      *listening
 	id     uint64
-	filter string // params.notifications
+	filter []byte // params.notifications
 }
 
 // SetListen sets the resources whose changes a modern session wants to hear of, on the active generation and
 // every later one. The slice is kept.
 func (s *Slot) SetListen(session *Session, uris []string) {
 	s.mu.Lock()
+	if session.ended.Load() {
+		s.mu.Unlock()
+		return
+	}
 	if s.wanted == nil {
 		s.wanted = make(map[uint64][]string)
 	}
@@ -62,49 +65,24 @@ func (s *Slot) SetListen(session *Session, uris []string) {
 func (g *generation) listen(s *Session, caps json.RawMessage) *listening {
 	l := &listening{g: g, session: s, caps: caps}
 	g.slot.mu.Lock()
-	l.updateLocked()
+	if !s.ended.Load() {
+		l.updateLocked()
+	}
 	g.slot.mu.Unlock()
 	_ = g.conn.Flush() // a write error ends the connection
 	return l
 }
 
-// filterLocked is what is wanted and offered; "" for nothing.
-func (l *listening) filterLocked() string {
-	offers := func(list, what string) bool {
-		return string(wire.Member(wire.Member(l.caps, list), what)) == "true"
-	}
-	filter := map[string]any{}
-	for list, member := range map[string]string{"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"} {
-		if offers(list, "listChanged") {
-			filter[member] = true
-		}
-	}
-	if uris := l.g.slot.wanted[l.session.ID]; len(uris) > 0 && offers("resources", "subscribe") {
-		filter["resourceSubscriptions"] = uris
-	}
-	if len(filter) == 0 {
-		return ""
-	}
-	raw, err := json.Marshal(filter) // sorts its members
-	if err != nil {
-		return ""
-	}
-	return string(raw)
-}
-
 // updateLocked brings the listen in line with what is wanted. The caller flushes.
 func (l *listening) updateLocked() {
-	want := l.filterLocked()
-	switch {
-	case l.current == nil:
-		if want != "" && want != l.refused {
-			l.startLocked(want)
-		}
-	case l.current.filter != want && !l.ending:
-		l.ending = true
+	want := bridge.ListenFilter(l.caps, l.g.slot.wanted[l.session.ID])
+	switch l.state.Want(string(want)) {
+	case bridge.ListenOpen:
+		l.startLocked(want)
+	case bridge.ListenEnd:
 		c := l.current
 		params := append(wire.AppendUint([]byte(`{"requestId":`), c.id), '}')
-		_ = l.g.conn.Send(func(dst []byte) []byte { // a plugin that does not read gets it too late, and is asked anew
+		_ = l.g.conn.SendLater(func(dst []byte) []byte { // a plugin that does not read gets it too late, and is asked anew
 			return wire.AppendNotification(dst, l.session.ID, "notifications/cancelled", params)
 		})
 		time.AfterFunc(listenEnd, func() {
@@ -115,13 +93,14 @@ func (l *listening) updateLocked() {
 	}
 }
 
-func (l *listening) startLocked(filter string) {
+func (l *listening) startLocked(filter []byte) {
 	c := &listenCall{l: l, filter: filter}
-	id, err := l.g.conn.Start(c)
+	id, _, err := l.g.conn.StartLater(c)
 	if err != nil { // it has ended, or does not read
+		l.state.Ended(false)
 		return
 	}
-	c.id, l.current, l.ending, l.refused = id, c, false, ""
+	c.id, l.current = id, c
 	if l.asked {
 		if o := l.g.opened[l.session.ID]; o.usable() && l.g.slot.active == l.g {
 			l.g.slot.learnLocked(l.g, l.session, o.hello)
@@ -132,9 +111,7 @@ func (l *listening) startLocked(filter string) {
 
 // AppendRequest implements rpc.Call.
 func (c *listenCall) AppendRequest(dst []byte, id uint64) []byte {
-	params := append([]byte(`{"_meta":`), c.l.session.modernMeta()...)
-	params = append(append(append(params, `,"notifications":`...), c.filter...), '}')
-	return wire.AppendRequest(dst, wire.Head{ID: id, Session: c.l.session.ID}, "subscriptions/listen", params)
+	return wire.AppendRequest(dst, wire.Head{ID: id, Session: c.l.session.ID}, "subscriptions/listen", bridge.Listen(c.l.session.modernMeta(), c.filter))
 }
 
 // Retire implements rpc.Call.
@@ -150,10 +127,7 @@ func (c *listenCall) ended(answered bool) {
 	s.mu.Lock()
 	if l.current == c {
 		l.current = nil
-		if answered && !l.ending {
-			l.refused = c.filter
-		}
-		l.ending = false
+		l.state.Ended(answered)
 		if !s.closed && !l.g.lost && s.sessions[l.session.ID] != nil {
 			l.updateLocked()
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -27,7 +28,7 @@ func (s *Slot) openLocked(g *generation, session *Session) *opening {
 	o := &opening{}
 	if session.Revision == "" {
 		// Plain JSON-RPC has no handshake: the session's requests may follow its opening on the wire at once.
-		_, err := g.conn.Start(&unheard{method: wire.MethodSessionOpen, params: sessionOpen(session)})
+		_, _, err := g.conn.StartLater(&unheard{method: wire.MethodSessionOpen, params: sessionOpen(session)})
 		switch {
 		case err == nil:
 			o.done = true
@@ -45,8 +46,7 @@ func (s *Slot) openLocked(g *generation, session *Session) *opening {
 	return o
 }
 
-// open does the handshake of one session. A plugin that refuses it has refused the requests that wait for it,
-// and is asked again by the next one.
+// open does the handshake of one session.
 func (s *Slot) open(g *generation, session *Session, o *opening) {
 	ctx, cancel := s.startContext(s.ctx)
 	defer cancel()
@@ -54,27 +54,46 @@ func (s *Slot) open(g *generation, session *Session, o *opening) {
 	if err != nil {
 		g.log.Warn("session not opened", "error", err)
 	}
+	s.handshakeOver(g, session, o, hello, err)
+}
+
+// handshakeOver goes on with a session whose handshake has ended. A plugin that refused it has refused the requests that
+// wait for it, and is asked again by the next one.
+func (s *Slot) handshakeOver(g *generation, session *Session, o *opening, hello greeting, err error) {
 	var failed failures
+	refusal := "" // what to record of it
 	s.mu.Lock()
+	record := s.active == g
 	closed := g.opened[session.ID] != o
 	switch {
 	case err == nil:
-		o.done, o.hello = true, hello
-		if !closed && s.active == g && !g.listed[session.Profile()] {
+		o.done, o.hello, g.refused = true, hello, ""
+		if closed {
+			break
+		}
+		g.catchUpWithLocked(session, o) // what was wished for since the handshake told it
+		if p := session.Profile(); s.active == g && (!g.listed[p] || g.unread[p]) {
+			delete(g.unread, p)
 			s.learnLocked(g, session, hello)
 		}
 	case g.ended(err): // what waits goes to the next generation
-		g.lost = true
+		g.lost, record = true, false
 	default:
 		o.done, o.err = true, err
+		refusal = err.Error()
 		if !closed {
+			g.refused = err.Error()
 			delete(g.opened, session.ID)
 		}
 		failed = s.refuseSessionLocked(g, session, err)
 	}
 	s.mu.Unlock()
+	_ = g.conn.Flush() // a write error ends the connection
 	if err == nil && closed {
 		g.closeSession(session.ID)
+	}
+	if record {
+		s.recordRefusal(refusal) // before the answer, after which a host of one question ends
 	}
 	failed.fail()
 	s.flushQueue()
@@ -108,8 +127,14 @@ func (s *Slot) refuseSessionLocked(g *generation, session *Session, err error) (
 // startContext bounds one handshake, or one reading of the lists, by the start timeout.
 func (s *Slot) startContext(parent context.Context) (context.Context, context.CancelFunc) {
 	limit := s.cfg.Settings.StartTimeout
-	return context.WithTimeoutCause(parent, limit, fmt.Errorf("%w: no answer within %v", errTimeout, limit))
+	return context.WithTimeoutCause(parent, limit, &noAnswerError{limit})
 }
+
+// noAnswerError says that a plugin took too long for an answer. It is an errTimeout.
+type noAnswerError struct{ limit time.Duration }
+
+func (e *noAnswerError) Error() string { return fmt.Sprintf("no answer within %v", e.limit) }
+func (e *noAnswerError) Unwrap() error { return errTimeout }
 
 // learning is the state of one profile's lists being fetched. Guarded by Slot.mu.
 type learning struct {
@@ -134,17 +159,19 @@ func (s *Slot) learnLocked(g *generation, session *Session, hello greeting) {
 }
 
 // learnAllLocked sees to it that the lists of every known profile are learnt from a generation that has just
-// become active.
+// become active, and once more those that have changed since they were read from it.
 func (s *Slot) learnAllLocked(g *generation) {
 	for _, id := range slices.Sorted(maps.Keys(s.sessions)) {
 		session := s.sessions[id]
 		if session.Revision == "" {
 			continue
 		}
-		if _, asked := g.listed[session.Profile()]; asked {
+		p := session.Profile()
+		if _, asked := g.listed[p]; asked && !g.unread[p] {
 			continue
 		}
 		if o := g.opened[id]; o.usable() {
+			delete(g.unread, p)
 			s.learnLocked(g, session, o.hello)
 		} else {
 			s.openingLocked(g, session) // and learns then
@@ -157,30 +184,57 @@ func (s *Slot) learnAllLocked(g *generation) {
 func (s *Slot) learn(g *generation, p Profile) {
 	s.Peek(p) // an empty list must not replace a cached one either
 	for again := true; again; {
+		g.awaitRelist() // whoever comes meanwhile is content with this reading
 		s.mu.Lock()
 		l := g.learning[p]
 		l.again = false
 		session, hello := l.session, l.hello
 		s.mu.Unlock()
 
-		ctx, cancel := s.startContext(s.ctx)
-		c, err := g.fetchCatalog(ctx, session, hello)
-		cancel()
+		c, err := g.fetchCatalog(s.ctx, session, hello, func(some *Catalog) { s.showEarly(g, p, some) })
 
 		s.mu.Lock()
-		g.listed[p] = true
 		old := s.catalogs[p]
-		keep := err == nil && s.active == g && (!c.Empty() || old == nil || old.Empty())
-		if keep {
-			s.catalogs[p] = c
+		keep := false
+		left := session.ended.Load() && (err != nil || !c.complete())
+		switch {
+		case left: // the client has: what was read says nothing, and others may wait
+			again = s.learnByAnotherLocked(g, p)
+			if !again && old != nil && old.pending != [4]bool{} {
+				delete(s.catalogs, p)
+			}
+		case err != nil: // it has ended: the next generation lists, for which learning[p] still says that somebody waits
+			again = false
+			if old != nil && old.pending != [4]bool{} {
+				s.catalogs[p] = old.cut(err)
+			}
+		default:
+			c.inherit(old)
+			keep = s.active == g && (!c.Empty() || old == nil || old.Empty())
+			if keep {
+				s.catalogs[p] = c
+			}
+			if s.active != g {
+				g.unread[p] = true // for nobody, unless it takes over again
+			}
+			if !c.complete() {
+				s.relistLaterLocked(g, p)
+			}
+			again = l.again && s.active == g
 		}
-		again = l.again && err == nil && s.active == g
-		if !again {
+		if !left {
+			g.listed[p] = true
+		}
+		if !again && (err == nil || left) {
 			delete(g.learning, p)
 		}
 		s.mu.Unlock()
-		if err != nil {
+		switch faults := c.faulty(); {
+		case left:
+		case err != nil:
 			g.log.Warn("lists not read", "error", err)
+		case len(faults) > 0 && (old == nil || c.Faults != old.Faults):
+			g.log.Warn("lists not read", "error", join(faults))
 		}
 		if keep && !c.same(old) {
 			s.saveCatalog(g.build.SHA256, p, c)
@@ -189,15 +243,80 @@ func (s *Slot) learn(g *generation, p Profile) {
 	}
 }
 
-// Relist fetches the lists again after the plugin said that they changed.
-func (s *Slot) Relist(session *Session) {
+// showEarly shows the lists that have come of a profile that nothing is known of, while others are awaited.
+func (s *Slot) showEarly(g *generation, p Profile, some *Catalog) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	g := s.active
-	if s.closed || g == nil || g.lost {
+	old := s.catalogs[p]
+	show := s.active == g && (old == nil || old.pending != [4]bool{})
+	if show {
+		s.catalogs[p] = some
+	}
+	s.mu.Unlock()
+	if show {
+		s.cfg.Observer.Changed(s)
+	}
+}
+
+// learnByAnotherLocked lets another open session of a profile go on with the reading of its lists. It reports false
+// when there is none: then the next one that is opened begins anew.
+func (s *Slot) learnByAnotherLocked(g *generation, p Profile) bool {
+	for _, id := range slices.Sorted(maps.Keys(g.opened)) {
+		o, session := g.opened[id], s.sessions[id]
+		if session != nil && o.usable() && session.Profile() == p {
+			g.learning[p] = &learning{session: session, hello: o.hello}
+			return true
+		}
+	}
+	delete(g.listed, p)
+	return false
+}
+
+// relistPause is waited before lists that could not be read are asked for again: a minute, since each try may take
+// the start timeout.
+const relistPause = time.Minute
+
+// relistLaterLocked plans one more try for a profile whose lists could not all be read.
+func (s *Slot) relistLaterLocked(g *generation, p Profile) {
+	if g.relists[p] {
 		return
 	}
-	if o := g.opened[session.ID]; o.usable() && session.Revision != "" {
-		s.learnLocked(g, session, o.hello)
+	g.relists[p] = true
+	time.AfterFunc(relistPause, func() { // finds nothing to do once the slot or the generation has ended
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(g.relists, p)
+		if s.closed || s.active != g || g.lost || g.learning[p] != nil {
+			return
+		}
+		if s.learnByAnotherLocked(g, p) {
+			s.work.Go(func() { s.learn(g, p) }) // each list is bounded by the start timeout
+		}
+	})
+}
+
+// Relist fetches the lists again after a generation said that they changed: now, or when it becomes the active one.
+func (s *Slot) Relist(from Origin) {
+	session := from.Session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.generationLocked(from.Generation)
+	switch {
+	case s.closed, g == nil, g.lost, session.Revision == "":
+	case g != s.active:
+		g.unread[session.Profile()] = true
+	default:
+		if o := g.opened[session.ID]; o.usable() {
+			s.learnLocked(g, session, o.hello)
+		}
 	}
+}
+
+// generationLocked returns a generation that has not ended, by its number, or nil.
+func (s *Slot) generationLocked(num uint64) *generation {
+	for g := range s.live {
+		if g.num == num {
+			return g
+		}
+	}
+	return nil
 }

@@ -1,7 +1,7 @@
 package slot
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,6 +58,10 @@ func (s *Slot) settleLocked(g *generation) (failed failures, busy bool) {
 			failed = append(failed, s.closingLocked(r))
 			continue
 		}
+		if r.Session.ended.Load() {
+			failed = append(failed, s.sessionEndedLocked(r))
+			continue
+		}
 		again = append(again, r)
 	}
 	s.requeueLocked(again)
@@ -97,14 +101,7 @@ func (s *Slot) unknownLocked(r *Request, g *generation, why string) failure {
 	g.unknown++
 	version := g.build.Version.String()
 	if why == "" {
-		why = g.exit.String()
-		var violation *rpc.ViolationError
-		if errors.As(g.fault, &violation) { // then the exit only follows from it
-			why = violation.Error()
-		}
-		if n := len(g.tail); n > 0 {
-			why += "; last output: " + g.tail[n-1]
-		}
+		why = g.end() + g.said()
 	}
 	message := fmt.Sprintf("plugin %s %s ended while it had this request (%s). It may have run; it will not be repeated. Check before you try again.",
 		s.name, version, strings.TrimSuffix(why, "."))
@@ -129,20 +126,24 @@ func (s *Slot) notSentLocked(r *Request, code wire.Code, data wire.ErrorData, fo
 	return failure{r: r, err: wire.NewError(code, message, data)}
 }
 
+// countUnsent counts an end that a client is told of with a code that says that its request did not run. One that was
+// sent before ends with outcome unknown instead, and counts there; of a notification nobody is told.
+func (r *Request) countUnsent(n *uint64) {
+	if r.replays == 0 && !r.Notification {
+		*n++
+	}
+}
+
 // unavailableLocked ends a request because there is no generation.
 func (s *Slot) unavailableLocked(r *Request, wait time.Duration) failure {
-	s.counters.unavailable++
-	detail := s.startFault
-	if detail == "" {
-		detail = s.lastExit
-	}
-	message := fmt.Sprintf("plugin %s is not available", s.name)
-	if detail != "" {
-		message += ": " + detail
+	r.countUnsent(&s.counters.unavailable)
+	detail := cmp.Or(s.startFault, s.lastEnd)
+	if detail == "" { // nothing has failed yet
+		detail = fmt.Sprintf("it did not start within %v", s.patience())
 	}
 	return s.notSentLocked(r, wire.CodeUnavailable, wire.ErrorData{
 		Version: s.build.Version.String(), Detail: detail, RetryAfterMS: max(wait.Milliseconds(), minRetryAfter.Milliseconds()),
-	}, "%s", message)
+	}, "plugin %s is not available: %s", s.name, detail)
 }
 
 // minRetryAfter is what a client is asked to wait at least for a plugin that is away: 1 s, a start.
@@ -151,4 +152,10 @@ const minRetryAfter = time.Second
 // closingLocked ends a request because the host closes.
 func (s *Slot) closingLocked(r *Request) failure {
 	return s.notSentLocked(r, wire.CodeShuttingDown, wire.ErrorData{}, "the host is shutting down; plugin %s did not get the request", s.name)
+}
+
+// sessionEndedLocked ends a request whose client has left.
+func (s *Slot) sessionEndedLocked(r *Request) failure {
+	data := wire.ErrorData{Executed: wire.ExecutedNo}
+	return s.notSentLocked(r, wire.CodeCancelled, data, "the client has left; plugin %s did not get the request", s.name)
 }

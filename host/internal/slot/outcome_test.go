@@ -140,7 +140,7 @@ func TestDeadline(t *testing.T) {
 	})
 	t.Run("frozen_plugin", func(t *testing.T) {
 		bubble(t, []string{"1.0.0"}, func(e *env) {
-			e.open(Settings{CallTimeout: 20 * time.Second})
+			e.open(Settings{CallTimeout: 20 * time.Second, HealthTimeout: -1})
 			s := e.session()
 			p := e.up(s)
 			p.freeze(0)

@@ -21,9 +21,10 @@ func TestAnything(t *testing.T) {
 			bubble(t, []string{"1.0.0", "1.1.0", "1.2.0", "1.3.0"}, func(e *env) {
 				c := &chaos{env: e, rand: rand.New(rand.NewPCG(seed, 1)), noAck: seed%4 == 3}
 				c.run(operations, Settings{
-					Queue: 50, DrainTimeout: 3 * time.Second, CallTimeout: time.Minute, StartTimeout: 4 * time.Second,
+					Queue: 50, Waiting: 20, DrainTimeout: 3 * time.Second, CallTimeout: time.Minute, StartTimeout: 4 * time.Second,
 					Exclusive:  seed%4 == 1,
 					IdleRetire: []time.Duration{0, 5 * time.Second}[seed%2],
+					InFlight:   []int{0, 5, 1}[seed%3],
 				})
 			})
 		})
@@ -110,10 +111,10 @@ func (c *chaos) step() {
 		}
 	case 18:
 		i := c.rand.IntN(len(c.sessions))
-		c.slot.CloseSession(c.sessions[i].ID)
+		c.slot.CloseSession(c.sessions[i])
 		c.sessions[i] = pick(c.rand, []func() *Session{c.session, c.session, c.plain})()
 	case 19:
-		c.slot.Relist(pick(c.rand, c.sessions))
+		c.relist(pick(c.rand, c.sessions))
 		c.slot.Want(pick(c.rand, c.sessions))
 		c.slot.Notify(pick(c.rand, c.sessions), "notifications/roots/list_changed", nil)
 	case 20, 21, 22, 23, 24, 25, 26, 27, 28, 29:
@@ -226,7 +227,7 @@ func (c *chaos) look() {
 	}
 	queued, reverts := len(s.queue), s.counters.rollbacks
 	s.mu.Unlock()
-	if queued > s.cfg.Settings.Queue+len(c.open) { // beyond the bound only by what is repeated
+	if queued > max(s.cfg.Settings.Queue, s.cfg.Settings.Waiting)+len(c.open) { // beyond the bound only by what is repeated
 		c.t.Errorf("%d queued", queued)
 	}
 	if serving == 0 {

@@ -91,6 +91,7 @@ type Report struct {
 	FromSHA256 string   `json:"from_sha256,omitempty"`
 	ToSHA256   string   `json:"to_sha256,omitempty"`
 	Generation uint64   `json:"generation,omitempty"` // that serves now
+	Pinned     string   `json:"pinned,omitempty"`     // version that it is pinned to: a rollback needs an unpin first
 	FailedStep Step     `json:"failed_step,omitempty"`
 	Error      string   `json:"error,omitempty"`  // what, why and what to do
 	Schema     string   `json:"schema,omitempty"` // "+1 ~1 -0"
@@ -105,6 +106,13 @@ type Report struct {
 	Unknown   int     `json:"unknown"` // calls that the drain limit ended with an unknown outcome
 	Failed    int     `json:"failed"`  // calls that failed because of this operation
 
+	// Warm says that the old process stays until the new one's probation is over, for a crash to go back to.
+	Warm bool `json:"warm,omitempty"`
+
+	// Lifetime is that of the new generation: private or shared. The old process of a shared plugin is left to end by
+	// itself, since other hosts may use it.
+	Lifetime string `json:"lifetime,omitempty"`
+
 	NoHost bool `json:"no_host,omitempty"` // no host was running: the build was probed and committed
 	PID    int  `json:"pid,omitempty"`     // of the host
 }
@@ -117,6 +125,9 @@ type Status struct {
 	SHA256       string             `json:"sha256,omitempty"`
 	Generation   uint64             `json:"generation,omitempty"`
 	PID          int                `json:"pid,omitempty"`
+	Lifetime     string             `json:"lifetime,omitempty"` // private, shared, attached
+	Joined       string             `json:"joined,omitempty"`   // how this host came to a shared process: already-live, spawned, adopted-after-wait
+	Socket       string             `json:"socket,omitempty"`   // of a shared or attached process
 	Since        time.Time          `json:"since,omitzero"`
 	Previous     string             `json:"previous,omitempty"`
 	Pinned       string             `json:"pinned,omitempty"`
@@ -124,6 +135,7 @@ type Status struct {
 	Probation    bool               `json:"probation,omitempty"`
 	Operation    string             `json:"operation,omitempty"` // step of a running upgrade
 	Breaker      string             `json:"breaker"`             // closed, open, half-open
+	Refused      bool               `json:"refused,omitempty"`   // its process runs and opened no session: a problem says why
 	InFlight     int                `json:"in_flight"`
 	Queued       int                `json:"queued"`
 	Tools        int                `json:"tools"`

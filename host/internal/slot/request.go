@@ -101,13 +101,17 @@ func (r *Request) Retire(reply rpc.Reply) {
 		g.lose(r, reply)
 		return
 	}
-	if reply.Env.Error() == nil {
+	if errObj := reply.Env.Error(); errObj == nil {
 		g.slot.noteSubscription(g, r)
+	} else if g.refusedAtTheEnd(r, errObj) {
+		return
 	}
 	if r.done.CompareAndSwap(false, true) {
 		r.Owner.Finish(r, Answer{Env: reply.Env, Version: g.version})
 	}
-	g.leave()
+	if g.leave() {
+		g.slot.flushQueue()
+	}
 }
 
 // fail ends the request with an error of ours, unless it has ended. Not under Slot.mu.

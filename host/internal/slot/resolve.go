@@ -21,16 +21,17 @@ func (u *upgrade) resolve(ctx context.Context) (err error) {
 	if u.old == nil && !(u.req.Adopt && !u.oldRef.IsZero()) { // adopting starts from what this host shows
 		u.oldRef = u.state.Active
 	}
+	u.report.Pinned = pinned(u.state.Pin)
 	u.report.From, u.report.FromSHA256 = u.oldRef.Version.String(), u.oldRef.SHA256
 
 	switch {
 	case u.req.Rollback:
 		if u.state.Previous.IsZero() {
-			return u.fail(StepResolve, ExitNotFound, fmt.Errorf("%s has no previous build to roll back to", s.name))
+			return u.fail(StepResolve, ExitNotFound, fmt.Errorf(
+				"%s has no previous build to roll back to: sox-host upgrade %s --to VERSION goes to any other, sox-host info %s lists them", s.name, s.name, s.name))
 		}
-		// The way back of an operation that failed in another host says so with AllowDowngrade, and is no choice.
-		if pin := u.state.Pin; pin != nil && !meets(u.state.Previous, *pin) && !u.req.AllowDowngrade {
-			return u.fail(StepGate, ExitRefused, fmt.Errorf("%s is pinned to %s, and the build before is %s: run sox-host unpin %s first", s.name, pin.Version, u.state.Previous.Version, s.name))
+		if err := u.checkPin(u.state.Pin, u.state.Previous); err != nil {
+			return u.fail(StepGate, ExitRefused, err)
 		}
 		err = u.lookup(u.state.Previous)
 	case u.req.Restart && u.state.Active.IsZero(): // it has never come up: a first start, now
@@ -60,6 +61,40 @@ func (u *upgrade) resolve(ctx context.Context) (err error) {
 	return nil
 }
 
+// checkPin refuses a build that a pin rules out; nil is no pin. The way back of an operation that failed in another
+// host says so with AllowDowngrade, and is no choice.
+func (u *upgrade) checkPin(pin *store.Pin, to store.Ref) error {
+	if pin == nil || meets(to, *pin) || u.req.Rollback && u.req.AllowDowngrade {
+		return nil
+	}
+	return &pinError{plugin: u.s.name, pin: *pin, to: to}
+}
+
+// pinError is a store.ErrPinned.
+type pinError struct {
+	plugin string
+	pin    store.Pin
+	to     store.Ref
+}
+
+func (e *pinError) Error() string {
+	to := e.to.Version.String()
+	if e.to.Version == e.pin.Version {
+		to += " with other bytes"
+	}
+	return fmt.Sprintf("%s is pinned to %s, and this would be %s: run sox-host unpin %s first", e.plugin, e.pin.Version, to, e.plugin)
+}
+
+func (e *pinError) Unwrap() error { return store.ErrPinned }
+
+// pinned is the version of a pin, for a report.
+func pinned(pin *store.Pin) string {
+	if pin == nil {
+		return ""
+	}
+	return pin.Version.String()
+}
+
 // meets says whether a build is one that a pin asks for.
 func meets(ref store.Ref, pin store.Pin) bool {
 	return ref.Version == pin.Version && (pin.SHA256 == "" || pin.SHA256 == ref.SHA256)
@@ -84,6 +119,9 @@ func (u *upgrade) chooseFile(ctx context.Context) error {
 			return u.fail(StepResolve, ExitUsage, err)
 		}
 		choice.To = &v
+		if pin := choice.Pin; pin != nil && v.Compare(pin.Version) != 0 {
+			return u.fail(StepGate, ExitRefused, u.checkPin(pin, store.Ref{Version: v}))
+		}
 	}
 	if u.req.Constraint != "" {
 		c, err := store.ParseConstraint(u.req.Constraint)
@@ -113,27 +151,55 @@ func (u *upgrade) chooseFile(ctx context.Context) error {
 	}
 	u.step(StepPreflight)
 	u.report.To = file.Version.String()
-	if u.req.DryRun { // writes nothing to the home: the copy to run lies elsewhere and is removed
-		if u.home, err = u.trialHome(); err != nil {
-			return u.fail(StepStage, ExitFailed, err)
-		}
-	}
 	u.step(StepStage)
-	if u.build, err = u.home.Stage(ctx, file); err != nil {
+	if u.req.DryRun {
+		err = u.stageTrial(ctx, file)
+	} else {
+		u.build, err = u.home.Stage(ctx, file)
+	}
+	if err != nil {
 		return u.fail(StepStage, ExitFailed, err)
 	}
 	u.report.StagedMS = u.done(StepStage, fmt.Sprintf("%.12s", u.build.SHA256))
 	return nil
 }
 
-// trialHome makes a store of its own for a dry run.
-func (u *upgrade) trialHome() (*store.Home, error) {
-	dir, err := os.MkdirTemp("", "sox-dry-run-")
-	if err != nil {
-		return nil, err
+// stageTrial is Stage for a dry run, which writes nothing to the home and fails where staging there would. The copy to run
+// lies in a home of its own among the temporary files, and is removed at the end.
+func (u *upgrade) stageTrial(ctx context.Context, file store.File) error {
+	if _, err := u.home.Inspect(ctx, file); err != nil {
+		return err
 	}
-	u.trial = dir
-	return store.OpenHome(dir)
+	var first error
+	// The real run needs no folder for temporary files: that TMPDIR leads nowhere, or runs no programs, is no reason.
+	for _, folder := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+		err := u.stageBelow(ctx, folder, file)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return fmt.Errorf("the copy that a dry run starts: %w: set TMPDIR to a folder in which programs can be written and run", first)
+}
+
+// stageBelow stages into a new home in folder, and leaves nothing there if that fails.
+func (u *upgrade) stageBelow(ctx context.Context, folder string, file store.File) error {
+	dir, err := os.MkdirTemp(folder, "sox-dry-run-")
+	if err != nil {
+		return err
+	}
+	home, err := store.OpenHome(dir)
+	if err == nil {
+		u.build, err = home.Stage(ctx, file)
+	}
+	if err != nil {
+		_ = os.RemoveAll(dir) // the reason why nothing could be staged is the one to tell
+		return err
+	}
+	u.trial, u.home = dir, home
+	return nil
 }
 
 // earlyGates are the refusals that need no running candidate.

@@ -8,17 +8,16 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/schema"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// RevisionModern is the first MCP revision without a handshake and without sessions.
-const RevisionModern = "2026-07-28"
-
 // Session is one client's conversation in one era, as every generation has to be told of it before its
-// first request there. It does not change once it is known to a slot.
+// first request there. It does not change once it is known to a slot, but for its end.
 type Session struct {
 	ID           uint64
 	Revision     string          // MCP revision; "" for plain JSON-RPC
@@ -28,6 +27,7 @@ type Session struct {
 	Context      json.RawMessage // client context; may be nil
 	Peer         Peer
 
+	ended       atomic.Bool // set by CloseSession: what comes later must not make it known again
 	profileOnce sync.Once
 	profile     Profile // set by profileOnce
 }
@@ -54,10 +54,13 @@ type Replier interface {
 	// Answer sends the plugin a result or an error object, as raw JSON. A generation that has ended is
 	// ignored.
 	Answer(result, errObj []byte)
+	// Progress passes on the params of the client's notifications/progress, before Answer. They name the
+	// plugin's own token. A generation that has ended, or does not read, gets none.
+	Progress(params []byte)
 }
 
 // Modern reports an era without a handshake.
-func (s *Session) Modern() bool { return s.Revision >= RevisionModern }
+func (s *Session) Modern() bool { return s.Revision >= wire.RevisionModern }
 
 // Profile is what decides the lists a session is shown, besides the build: the cache key's part that
 // belongs to the client.
@@ -88,12 +91,25 @@ func (s *Session) newProfile() Profile {
 	return Profile{Revision: s.Revision, CapsHash: hash}
 }
 
+// OtherEra returns a session for what the client said in this one, in the other era of MCP: a plugin that serves only
+// that is spoken to by it. It has no number, context and peer yet.
+func (s *Session) OtherEra() *Session {
+	over := &Session{Revision: wire.RevisionModern, ClientInfo: s.ClientInfo, Capabilities: s.Capabilities}
+	if s.Modern() {
+		over.Revision, over.Init = wire.RevisionLegacy, bridge.Initialize(s.Capabilities, s.ClientInfo)
+	}
+	return over
+}
+
+// probeID is the number of sessions of our own, of which a generation has one at a time. Gateways count from 1.
+const probeID = 1<<53 - 1
+
 // probeSession is the session by which a plugin is asked for its lists when no client is there.
 func probeSession() *Session {
 	return &Session{
-		ID:           1<<53 - 1,
-		Revision:     "2025-11-25",
-		Init:         json.RawMessage(`{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"sox-host","version":"1"}}`),
+		ID:           probeID,
+		Revision:     wire.RevisionLegacy,
+		Init:         bridge.Initialize(nil, nil),
 		Capabilities: json.RawMessage(`{}`),
 	}
 }
@@ -159,7 +175,7 @@ func (g *generation) openSession(ctx context.Context, s *Session) (greeting, err
 // serves reports whether the plugin serves MCP in the session's era.
 func (g *generation) serves(s *Session) bool {
 	return s.Revision != "" && slices.ContainsFunc(g.ready.MCP, func(revision string) bool {
-		return (revision >= RevisionModern) == s.Modern()
+		return (revision >= wire.RevisionModern) == s.Modern()
 	})
 }
 

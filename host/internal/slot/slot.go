@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,17 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
+const (
+	// DefaultInFlight is how many requests one process may have at a time: 512. More would only lie unread in it, and
+	// be lost with it.
+	DefaultInFlight = 512
+	// DefaultWaiting is how many more wait for a place there: 4,096, as many as one client alone may have open.
+	DefaultWaiting = 4096
+	// DefaultQueue is how many wait while there is no process: 256. A plugin that is away for long fails the oldest
+	// early, not all of them late.
+	DefaultQueue = 256
+)
+
 // Settings are the times and bounds of one slot. Zero values get the defaults.
 type Settings struct {
 	StartTimeout time.Duration // launch to ready, opened and listed; default 10 s
@@ -23,9 +35,19 @@ type Settings struct {
 	GiveUp       time.Duration // bound of a request's wait for a generation; default 10 s, or a longer StartTimeout
 	Probation    time.Duration // after a cutover, a crash rolls back; default 30 s
 	IdleRetire   time.Duration // stop after this long without work; 0 = never
-	Queue        int           // requests that may wait for a generation; default 256
-	Exclusive    bool          // one instance at a time: an upgrade drains and stops the old one first
-	Constraint   string        // versions an upgrade may choose; "" = any
+	StopTimeout  time.Duration // from the wish that a process ends to SIGKILL; default 2.5 s. A closing host is quicker
+	// HealthTimeout is how long a plugin with open requests may say nothing before it is asked, and again before it
+	// is killed. 0 = DefaultHealthTimeout for plugins that declare health, and for ever for others; negative = for
+	// ever.
+	HealthTimeout time.Duration
+	InFlight      int    // requests that one process may have at a time; default DefaultInFlight
+	Waiting       int    // requests that may wait for a place there; default DefaultWaiting
+	Queue         int    // requests that may wait for a generation; default DefaultQueue
+	Serial        bool   // one request at a time, whatever InFlight is
+	Exclusive     bool   // one instance at a time: an upgrade drains and stops the old one first
+	Required      bool   // clients are not served without it, see Missing
+	KeepWarm      bool   // the old process of an upgrade stays until the probation ends, not only for the settle time
+	Constraint    string // versions an upgrade may choose; "" = any
 }
 
 func (s Settings) withDefaults() Settings {
@@ -44,7 +66,13 @@ func (s Settings) withDefaults() Settings {
 		}
 	}
 	if s.Queue <= 0 {
-		s.Queue = 256
+		s.Queue = DefaultQueue
+	}
+	if s.InFlight <= 0 {
+		s.InFlight = DefaultInFlight
+	}
+	if s.Waiting <= 0 {
+		s.Waiting = DefaultWaiting
 	}
 	return s
 }
@@ -71,10 +99,15 @@ type Config struct {
 	Home       *store.Home
 	State      *store.State
 	EnvHash    string // of the environment the plugin gets: part of the catalog cache's key
-	Launcher   Launcher
-	Observer   Observer
-	Logger     hclog.Logger
-	Jitter     func(time.Duration) time.Duration // nil = ±20 %
+	// Attached says that somebody else runs the plugin: there is no build to choose, check, record or replace. Launcher
+	// only connects, and is asked again until the host ends.
+	Attached bool
+	Launcher Launcher
+	Observer Observer
+	Logger   hclog.Logger
+	Jitter   func(time.Duration) time.Duration // nil = ±20 %
+
+	lists listBounds // zero = defaultListBounds; tests take smaller ones
 }
 
 // Slot is safe for concurrent use. Make it with New; Close joins everything it started.
@@ -98,6 +131,7 @@ type Slot struct {
 	sessions    map[uint64]*Session
 	levels      map[uint64]json.RawMessage // log levels by session
 	catalogs    map[Profile]*Catalog
+	inputs      map[Profile]toolInputs // of catalogs
 	facts       *Facts
 	build       store.Build // of the active generation, or the one to start
 	flushing    bool        // a goroutine is about to send what the queue holds
@@ -108,6 +142,8 @@ type Slot struct {
 	blamedAt    time.Time   // the last of them
 	sweep       *time.Timer // ends overdue requests
 	sweepAt     time.Time   // when it fires; zero = not armed
+	looking     *time.Timer // looks for generations that are frozen
+	lookAt      time.Time   // when it fires; zero = not armed
 	trialEnd    *time.Timer // ends the probation
 	idle        *time.Timer // looks whether the active generation can be retired
 	reverting   *generation // ended in its probation; nothing starts until the rollback is done
@@ -120,12 +156,14 @@ type Slot struct {
 	swapping     int                            // of those, the ones that hold op: the queue waits for their end
 	subscribed   map[uint64]map[string]struct{} // resources a legacy session subscribed to, by session
 	wanted       map[uint64][]string            // resources a modern session listens for, by session
+	redials      int                            // attempts since an attached process was last there for a while
 	startFault   string
 	remembered   string // the start failure that is recorded on disk; "" = none
 	failedSHA    string // digest of the build it is about, "" = none was chosen
 	tryingSHA    string // of the build that was started last
 	lastExit     string
 	lastTail     []string
+	lastEnd      string // lastExit, with what a message has of lastTail
 	lastRevert   string
 }
 
@@ -139,6 +177,9 @@ func New(cfg Config) *Slot {
 	if cfg.Jitter == nil {
 		cfg.Jitter = jitter
 	}
+	if cfg.lists == (listBounds{}) {
+		cfg.lists = defaultListBounds
+	}
 	s := &Slot{
 		name:     cfg.Name,
 		cfg:      cfg,
@@ -148,6 +189,7 @@ func New(cfg Config) *Slot {
 		sessions: make(map[uint64]*Session),
 		levels:   make(map[uint64]json.RawMessage),
 		catalogs: make(map[Profile]*Catalog),
+		inputs:   make(map[Profile]toolInputs),
 		breaker:  newSlotBreaker(),
 
 		subscribed: make(map[uint64]map[string]struct{}),
@@ -175,51 +217,59 @@ func (s *Slot) Dispatch(r *Request) *rpc.Conn {
 		return nil
 	}
 	s.counters.calls++
+	if r.Session.ended.Load() {
+		failed := failures{s.sessionEndedLocked(r)}
+		s.mu.Unlock()
+		failed.fail()
+		return nil
+	}
 	s.sessions[r.Session.ID] = r.Session
 	g := s.active
-	if g == nil || len(s.queue) > 0 || !s.openingLocked(g, r.Session).usable() {
+	if g == nil || g.lost || len(s.queue) > 0 || !s.openingLocked(g, r.Session).usable() || !r.Notification && g.crowdedLocked() {
 		failed := s.enqueueLocked(r)
 		s.advanceLocked()
 		s.mu.Unlock()
 		failed.fail()
 		return nil
 	}
-	err := s.sendLocked(g, r)
+	large, err := s.sendLocked(g, r)
 	s.mu.Unlock()
-	if err == nil {
-		return g.conn
+	if err != nil {
+		s.refused(r, err)
+		return nil
 	}
-	s.refused(r, err)
-	return nil
+	if large {
+		_ = g.conn.Flush() // a write error ends the connection
+	}
+	return g.conn
 }
 
-// sendLocked hands the request to a generation.
-func (s *Slot) sendLocked(g *generation, r *Request) error {
+// sendLocked hands the request to a generation. large asks for a flush once Slot.mu is released.
+func (s *Slot) sendLocked(g *generation, r *Request) (large bool, err error) {
 	if r.Notification {
-		err := g.conn.Send(r.appendNotification)
+		err := g.conn.SendLater(r.appendNotification)
 		if err == nil {
 			r.done.Store(true)
 		}
 		g.lost = g.lost || err != nil && connectionEnded(err)
-		return err
+		return false, err
 	}
 	if r.Class == Idempotent && r.schema == "" {
-		if tool, ok := s.catalogs[r.Session.Profile()].Tool(r.Tool); ok {
-			r.schema = tool.InputSchema
-		}
+		r.schema = s.inputLocked(g, r)
 	}
 	r.slot, r.gen = s, g
 	g.inFlight.Add(1)
-	id, err := g.conn.Start(r)
+	id, large, err := g.conn.StartLater(r)
 	if err != nil {
 		r.gen = nil
-		g.leave()
+		g.leave() // the caller goes on with the queue
 		g.lost = g.lost || connectionEnded(err)
-		return err
+		return false, err
 	}
 	r.id = id
 	s.armLocked(r.Deadline)
-	return nil
+	s.watchLocked(g)
+	return large, nil
 }
 
 // refused handles a request that a connection did not take.
@@ -229,7 +279,7 @@ func (s *Slot) refused(r *Request, err error) {
 	s.mu.Lock()
 	switch {
 	case errors.Is(err, rpc.ErrBacklog):
-		s.counters.busy++
+		r.countUnsent(&s.counters.busy)
 		failed = failures{s.notSentLocked(r, wire.CodeBusy, wire.ErrorData{RetryAfterMS: busyRetryAfter.Milliseconds()}, "plugin %s does not read its requests", s.name)}
 	case errors.As(err, &size):
 		failed = failures{s.notSentLocked(r, wire.CodeInvalidRequest, wire.ErrorData{}, "the request is too large for plugin %s: %v", s.name, size)}
@@ -244,7 +294,7 @@ func (s *Slot) refused(r *Request, err error) {
 // busyRetryAfter is what a client is asked to wait for a plugin that does not read: 250 ms.
 const busyRetryAfter = 250 * time.Millisecond
 
-// connectionEnded reports an error of rpc.Conn.Start that no later request on that connection will be spared.
+// connectionEnded reports an error of rpc.Conn.StartLater that no later request on that connection will be spared.
 func connectionEnded(err error) bool {
 	var size *wire.FrameSizeError
 	return !errors.Is(err, rpc.ErrBacklog) && !errors.As(err, &size)
@@ -278,22 +328,44 @@ func (s *Slot) enqueueLocked(r *Request) (failed failures) {
 	if gate := s.breaker.LookUrgent(); gate.Open && gate.RetryAfter > s.cfg.Settings.GiveUp && s.awayLocked() {
 		return failures{s.unavailableLocked(r, gate.RetryAfter)}
 	}
-	for len(s.queue) >= s.cfg.Settings.Queue {
+	if g := s.active; g != nil && !g.lost && g.crowdedLocked() {
+		if len(s.queue) < s.cfg.Settings.Waiting {
+			s.waitLocked(r)
+			return nil
+		}
+		r.countUnsent(&s.counters.busy) // the oldest is the next to be served, so that the newest has to go
+		return failures{s.notSentLocked(r, wire.CodeBusy, wire.ErrorData{RetryAfterMS: busyRetryAfter.Milliseconds()}, "plugin %s has %s, all it may have at a time, and %d more wait: try again in a moment", s.name, requests(g.places), len(s.queue))}
+	}
+	// One makes room for one: what a full plugin has left behind at its end may be more than Queue, and is not lost
+	// for that.
+	for len(failed) == 0 && len(s.queue) >= s.cfg.Settings.Queue {
 		oldest := s.queue[0]
 		s.queue = s.queue[1:]
 		if oldest.done.Load() {
 			continue
 		}
-		s.counters.overflow++
+		oldest.countUnsent(&s.counters.overflow)
 		failed = append(failed, s.notSentLocked(oldest, wire.CodeUnavailable, wire.ErrorData{Detail: "queue full", RetryAfterMS: minRetryAfter.Milliseconds()}, "plugin %s is not ready and more than %d requests wait for it", s.name, s.cfg.Settings.Queue))
 	}
+	s.waitLocked(r)
+	return failed
+}
+
+// waitLocked appends a request to the queue.
+func (s *Slot) waitLocked(r *Request) {
 	if r.giveUp.IsZero() {
 		r.giveUp = time.Now().Add(s.patience())
 	}
 	s.queue = append(s.queue, r)
 	s.armLocked(r.giveUp)
 	s.armLocked(r.Deadline)
-	return failed
+}
+
+func requests(n int64) string {
+	if n == 1 {
+		return "1 request"
+	}
+	return fmt.Sprintf("%d requests", n)
 }
 
 // patience is how long a request waits for a generation: a plugin whose owner allows it a longer start is
@@ -317,25 +389,37 @@ func (s *Slot) advanceLocked() {
 	case g == nil:
 		s.startLocked()
 	case g.lost: // its end goes on from here
+	case g.crowdedLocked(): // and here the end of a request
 	case !s.flushing:
 		s.flushing = true
 		s.work.Go(s.flushQueue) // ends at once
 	}
 }
 
-// flushQueue sends every queued request that can be sent, and opens the sessions that the others wait for.
+// flushQueue sends every queued request that can be sent, and opens the sessions that the others wait for. It
+// does not block.
 func (s *Slot) flushQueue() {
+	for s.sendQueued() {
+	}
+}
+
+// sendQueued is flushQueue up to a large backlog, which is written before it grows. It reports that there is more.
+func (s *Slot) sendQueued() (more bool) {
 	s.mu.Lock()
 	s.flushing = false
 	g := s.active
 	if g == nil || g.lost || len(s.queue) == 0 || s.closed {
 		s.mu.Unlock()
-		return
+		return false
 	}
 	var failed failures
 	var refused []failureErr
 	keep := s.queue[:0]
-	for _, r := range s.queue {
+	for i, r := range s.queue {
+		if more || g.crowdedLocked() {
+			keep = append(keep, s.queue[i:]...)
+			break
+		}
 		o := s.openingLocked(g, r.Session)
 		switch {
 		case r.done.Load(): // cancelled or overdue
@@ -343,15 +427,17 @@ func (s *Slot) flushQueue() {
 			keep = append(keep, r)
 		case o.err != nil:
 			refused = append(refused, failureErr{r, o.err})
-		case r.replays > 0 && r.Class == Idempotent && !s.sameToolLocked(r):
-			failed = append(failed, s.unknownLocked(r, g, "the tool's input schema changed before it could be repeated"))
+		case r.replays > 0 && r.Class == Idempotent && !s.sameToolLocked(g, r):
+			failed = append(failed, s.unknownLocked(r, g, "the tool's input schema changed, or is not known yet, before it could be repeated"))
 		default:
-			if err := s.sendLocked(g, r); err != nil {
-				if g.lost {
-					keep = append(keep, r)
-				} else {
-					refused = append(refused, failureErr{r, err})
-				}
+			large, err := s.sendLocked(g, r)
+			more = large
+			switch {
+			case err == nil:
+			case g.lost:
+				keep = append(keep, r)
+			default:
+				refused = append(refused, failureErr{r, err})
 			}
 		}
 	}
@@ -364,6 +450,7 @@ func (s *Slot) flushQueue() {
 	for _, f := range refused {
 		s.refused(f.r, f.err)
 	}
+	return more
 }
 
 type failureErr struct {
@@ -371,10 +458,34 @@ type failureErr struct {
 	err error
 }
 
-// sameToolLocked reports whether the request's tool takes the same input as when it was first sent.
-func (s *Slot) sameToolLocked(r *Request) bool {
-	tool, ok := s.catalogs[r.Session.Profile()].Tool(r.Tool)
-	return ok && r.schema != "" && tool.InputSchema == r.schema
+// sameToolLocked reports whether the request's tool is known to take the same input on g as when it was first sent.
+func (s *Slot) sameToolLocked(g *generation, r *Request) bool {
+	return r.schema != "" && s.inputLocked(g, r) == r.schema
+}
+
+// inputLocked returns the hash of the input schema that the request's tool has on a generation; "" if its build
+// has not listed yet, and what is shown to the client is another build's list.
+func (s *Slot) inputLocked(g *generation, r *Request) string {
+	c := s.catalogs[r.Session.Profile()]
+	if c == nil || c.build != g.build.SHA256 {
+		return ""
+	}
+	known := s.inputs[r.Session.Profile()]
+	if known.of != c {
+		known = toolInputs{c, make(map[string]string, len(c.Tools))}
+		for _, e := range c.Tools {
+			known.byName[e.Key] = e.InputSchema
+		}
+		s.inputs[r.Session.Profile()] = known
+	}
+	return known.byName[r.Tool]
+}
+
+// toolInputs are the hashes of the input schemas of a catalog's tools. Every call looks for one, and some servers have
+// a thousand.
+type toolInputs struct {
+	of     *Catalog
+	byName map[string]string
 }
 
 // Cancel ends a request without an answer. It reports whether the request was still open.
@@ -417,8 +528,11 @@ func (s *Slot) withdraw(r *Request, reason []byte) {
 	if !open {
 		return
 	}
-	g.leave()
+	awaited := g.leave()
 	g.cancel(r, id, reason)
+	if awaited {
+		s.flushQueue()
+	}
 }
 
 // Notify passes a client's notification to the session on the active generation, if there is one.
@@ -439,9 +553,20 @@ func (s *Slot) session(id uint64) *Session {
 	return s.sessions[id]
 }
 
-// CloseSession forgets a session and tells every generation.
-func (s *Slot) CloseSession(id uint64) {
+// CloseSession forgets a session and tells every generation. What waits for one ends without having been sent, and
+// so does what is dispatched for the session later, in this slot and in every other.
+func (s *Slot) CloseSession(session *Session) {
+	id := session.ID
+	session.ended.Store(true) // before mu: whoever holds it now is followed by this, and whoever comes later sees it
+	var failed failures
 	s.mu.Lock()
+	s.queue = slices.DeleteFunc(s.queue, func(r *Request) bool {
+		if r.Session != session {
+			return false
+		}
+		failed = append(failed, s.sessionEndedLocked(r))
+		return true
+	})
 	delete(s.sessions, id)
 	delete(s.levels, id)
 	delete(s.subscribed, id)
@@ -457,6 +582,7 @@ func (s *Slot) CloseSession(id uint64) {
 		}
 	}
 	s.mu.Unlock()
+	failed.fail()
 	for _, g := range told {
 		g.closeSession(id)
 	}
@@ -472,14 +598,4 @@ func (g *generation) closeSession(id uint64) {
 func (s *Slot) errorf(code wire.Code, data wire.ErrorData, format string, args ...any) *wire.Error {
 	data.Plugin = s.name
 	return wire.NewError(code, fmt.Sprintf(format, args...), data)
-}
-
-// Flush hands what was dispatched to the active generation to its stream.
-func (s *Slot) Flush() {
-	s.mu.Lock()
-	g := s.active
-	s.mu.Unlock()
-	if g != nil {
-		_ = g.conn.Flush() // a write error ends the connection
-	}
 }

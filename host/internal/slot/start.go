@@ -1,13 +1,13 @@
 package slot
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/sox-host/sox-host/host/internal/store"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -15,27 +15,27 @@ import (
 
 // recall reads what is known on disk: the build to start, and whether its last start failed.
 func (s *Slot) recall() {
-	state, err := s.cfg.State.Load(s.name)
+	if s.cfg.Attached {
+		s.build = store.Build{Plugin: s.name}
+		return
+	}
+	state, err := s.cfg.State.Recall(s.name)
 	if err != nil {
 		s.startFault = err.Error()
 		s.log.Error("state not read", "error", err)
 		return
 	}
 	s.build = store.Build{Plugin: s.name, Version: state.Active.Version, SHA256: state.Active.SHA256}
-	if state.LastStartFailed {
-		s.remembered = cmp.Or(state.LastStartError, "its last start failed")
+	if s.remembered = state.LastStartError; s.remembered != "" {
 		s.startFault, s.failedSHA = s.remembered, state.LastStartSHA256
 	}
 	if raw, ok := s.cfg.State.LoadCatalog(s.catalogKey(s.build.SHA256, Profile{})); ok {
-		var f Facts
-		if json.Unmarshal(raw, &f) == nil {
-			s.facts = &f
-		}
+		s.facts, _ = unpackFacts(raw) // a damaged entry is a miss
 	}
 }
 
 func (s *Slot) catalogKey(sha256 string, p Profile) store.CatalogKey {
-	return store.CatalogKey{Plugin: s.name, SHA256: sha256, Revision: p.Revision, CapsHash: p.CapsHash, EnvHash: s.cfg.EnvHash}
+	return store.CatalogKey{Plugin: s.name, SHA256: sha256, Revision: p.Revision, CapsHash: p.CapsHash, EnvHash: s.cfg.EnvHash, Layout: cacheLayout}
 }
 
 // Peek loads the catalog for a profile from the cache, if it is not known yet, and starts nothing.
@@ -51,7 +51,7 @@ func (s *Slot) Peek(p Profile) {
 	if !ok {
 		return
 	}
-	c, err := decodeCatalog(sha, raw)
+	c, err := unpackCatalog(sha, raw)
 	if err != nil { // a damaged entry is a miss
 		return
 	}
@@ -74,7 +74,7 @@ func (s *Slot) cachedCatalogs(sha256 string) map[Profile]*Catalog {
 	s.mu.Unlock()
 	for p := range out {
 		raw, ok := s.cfg.State.LoadCatalog(s.catalogKey(sha256, p))
-		if c, err := decodeCatalog(sha256, raw); ok && err == nil {
+		if c, err := unpackCatalog(sha256, raw); ok && err == nil {
 			out[p] = c
 		} else {
 			delete(out, p) // a damaged entry is a miss
@@ -92,11 +92,13 @@ func (s *Slot) Want(session *Session) {
 	defer s.mu.Unlock()
 	s.sessions[session.ID] = session
 	switch {
+	case s.cfg.Settings.Required && s.active == nil:
+		s.startLocked()
 	case p == Profile{}:
 		if s.facts == nil {
 			s.startLocked()
 		}
-	case s.catalogs[p] != nil:
+	case s.catalogs[p] != nil && s.catalogs[p].complete() && (s.active == nil || !s.active.unread[p]):
 	case s.facts != nil && len(s.facts.MCP) == 0: // serves no MCP: there is nothing to list
 	case s.active == nil:
 		s.startLocked()
@@ -262,19 +264,31 @@ func (s *Slot) start() {
 		fmt.Errorf("not ready within %v", s.cfg.Settings.StartTimeout))
 	defer cancel()
 	began := time.Now()
-	g, err := s.bringUpCommitted(ctx)
-	if err != nil {
-		s.startFailed(err)
-		return
+	var g *generation
+	err := errRetired
+	for try := 0; errors.Is(err, errRetired) && try < retiredTries; try++ {
+		if g, err = s.bringUpCommitted(ctx); err == nil {
+			err = s.promote(g)
+		}
 	}
-	s.log.Info("started", "version", g.build.Version.String(), "generation", g.num, "pid", g.backend.Pid(), "duration", time.Since(began).Round(time.Millisecond))
-	s.promote(g)
+	switch {
+	case errors.Is(err, errClosing): // which stops it
+	case err != nil:
+		s.startFailed(err)
+	default:
+		s.log.Info("started", "version", g.build.Version.String(), "generation", g.num, "pid", g.backend.Pid(), "duration", time.Since(began).Round(time.Millisecond))
+	}
 }
 
 // bringUpCommitted brings up the committed build. On the first start of a plugin the best file of the folder is
 // chosen, and recorded once it has come up: from then on a newer file waits for an upgrade, while a first build
 // that cannot start may be repaired under the same name.
 func (s *Slot) bringUpCommitted(ctx context.Context) (*generation, error) {
+	nobody := func(*Session) bool { return false }
+	if s.cfg.Attached { // nothing is chosen, and nothing recorded
+		g, _, err := s.bringUp(ctx, s.cfg.Home, Launch{Build: store.Build{Plugin: s.name}}, nobody, func(Step) {})
+		return g, err
+	}
 	for {
 		build, first, err := s.buildToStart(ctx)
 		s.mu.Lock()
@@ -283,12 +297,12 @@ func (s *Slot) bringUpCommitted(ctx context.Context) (*generation, error) {
 		if err != nil {
 			return nil, err
 		}
-		g, _, err := s.bringUp(ctx, s.cfg.Home, build, func(*Session) bool { return false }, func(Step) {})
+		g, _, err := s.bringUp(ctx, s.cfg.Home, Launch{Build: build}, nobody, func(Step) {})
 		if err != nil || !first {
 			return g, err
 		}
 		state, err := s.cfg.State.Update(ctx, s.name, func(p *store.PluginState) error {
-			if p.Active.IsZero() {
+			if p.Active.IsZero() && (p.Pin == nil || meets(build.Ref(), *p.Pin)) {
 				p.Active = build.Ref()
 				p.History = append(p.History, store.Event{Time: time.Now(), Action: "install", To: build.Ref()})
 			}
@@ -301,7 +315,7 @@ func (s *Slot) bringUpCommitted(ctx context.Context) (*generation, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Another host was faster, with other bytes: those are the ones to run.
+		// Another host was faster, with other bytes: those are the ones to run. Or a pin was: to what it names.
 	}
 }
 
@@ -363,11 +377,13 @@ func (s *Slot) restage(ctx context.Context, ref store.Ref) (store.Build, error) 
 
 // bringUp launches a build of home's store and opens every known session on it. Nothing is left running on failure. must says
 // which sessions it may not refuse. at is told the steps; the returned one is where it failed.
-func (s *Slot) bringUp(ctx context.Context, home *store.Home, build store.Build, must func(*Session) bool, at func(Step)) (*generation, Step, error) {
-	if err := home.Verify(build); err != nil {
-		return nil, StepStart, err
+func (s *Slot) bringUp(ctx context.Context, home *store.Home, l Launch, must func(*Session) bool, at func(Step)) (*generation, Step, error) {
+	if !s.cfg.Attached {
+		if err := home.Verify(l.Build); err != nil {
+			return nil, StepStart, err
+		}
 	}
-	g, step, err := s.launch(ctx, build)
+	g, step, err := s.launch(ctx, l)
 	if err != nil {
 		return nil, step, err
 	}
@@ -393,6 +409,9 @@ func (s *Slot) bringUp(ctx context.Context, home *store.Home, build store.Build,
 		known := s.sessions[session.ID] != nil
 		if known {
 			g.opened[session.ID] = &opening{done: true, err: err, hello: hello}
+			if err != nil {
+				g.refused = err.Error()
+			}
 		}
 		s.mu.Unlock()
 		if !known { // it was closed meanwhile
@@ -421,59 +440,68 @@ func (s *Slot) unopened(g *generation) (oldest *Session) {
 }
 
 // promote makes a fresh generation the active one when there is none, and learns its lists. The caller holds
-// op.
-func (s *Slot) promote(g *generation) {
+// op. The error says how the generation has ended, or is errClosing.
+func (s *Slot) promote(g *generation) error {
 	facts := &Facts{MCP: g.ready.MCP, Methods: g.ready.Methods, ReadOnly: g.ready.ReadOnly}
 	s.mu.Lock()
 	if s.closed {
 		s.starting = false
 		s.mu.Unlock()
 		g.stop(closingLadder) // Close may not have seen it
-		return
+		return errClosing
 	}
 	if g.role == ended { // it died meanwhile; generationEnded saw a candidate
 		s.mu.Unlock()
-		s.startFailed(g.deathError())
-		return
+		return g.deathError()
 	}
 	s.starting = false
 	s.startFault = ""
 	g.role, g.since = active, time.Now()
 	s.active, s.build = g, g.build
 	s.facts = facts
+	refusal, opened := g.refused, len(g.opened) > 0 // a process that serves no session has shown nothing
 	g.catchUpLocked()
-	s.learnAllLocked(g)
 	s.armIdleLocked(s.cfg.Settings.IdleRetire)
 	s.mu.Unlock()
 	_ = g.conn.Flush() // a write error ends the connection
 	s.flushQueue()
+	s.mu.Lock()
+	if s.active == g && !s.closed { // after the calls that wait: somebody wants their answers
+		s.learnAllLocked(g)
+	}
+	s.mu.Unlock()
 	s.saveFacts(g.build.SHA256, facts)
 	s.remember("")
+	if opened || refusal != "" {
+		s.recordRefusal(refusal)
+	}
 	s.cfg.Observer.Changed(s)
+	return nil
 }
 
 func (s *Slot) saveCatalog(sha256 string, p Profile, c *Catalog) {
-	raw, err := json.Marshal(c)
-	if err == nil {
-		err = s.cfg.State.SaveCatalog(s.catalogKey(sha256, p), raw)
+	if s.cfg.Attached { // another process may be behind it the next time
+		return
 	}
-	if err != nil {
+	if err := s.cfg.State.SaveCatalog(s.catalogKey(sha256, p), c.pack()); err != nil {
 		s.log.Warn("catalog not cached; the next start has to wait for the plugin", "error", err)
 	}
 }
 
 func (s *Slot) saveFacts(sha256 string, f *Facts) {
-	raw, err := json.Marshal(f)
-	if err == nil {
-		err = s.cfg.State.SaveCatalog(s.catalogKey(sha256, Profile{}), raw)
+	if s.cfg.Attached {
+		return
 	}
-	if err != nil {
+	if err := s.cfg.State.SaveCatalog(s.catalogKey(sha256, Profile{}), f.pack()); err != nil {
 		s.log.Warn("facts not cached", "error", err)
 	}
 }
 
 // remember records why the last start failed, for the next host; "" means that it did not.
 func (s *Slot) remember(failure string) {
+	if s.cfg.Attached {
+		return
+	}
 	s.mu.Lock()
 	sha := ""
 	if failure != "" {
@@ -508,12 +536,16 @@ func (s *Slot) startFailed(err error) {
 		s.mu.Unlock()
 		return
 	}
+	level := hclog.Error
+	if s.cfg.Attached && s.startFault == err.Error() {
+		level = hclog.Debug // it has been said, and is tried every other second
+	}
 	s.startFault = err.Error()
 	s.counters.startFailures++
 	failed, wait := s.failedLocked()
 	s.mu.Unlock()
 
-	s.log.Error("not started", "error", err, "retry_in", wait)
+	s.log.Log(level, "not started", "error", err, "retry_in", wait)
 	failed.fail()
 	s.remember(err.Error())
 	s.cfg.Observer.Changed(s)

@@ -1,6 +1,11 @@
 package slot
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/sox-host/sox-host/host/internal/store"
+)
 
 // counters of a slot since the host started. Guarded by Slot.mu.
 type counters struct {
@@ -9,13 +14,14 @@ type counters struct {
 	unknown       uint64 // ended with outcome unknown
 	unavailable   uint64 // ended because no generation came in time
 	overflow      uint64 // pushed out of a full queue
-	busy          uint64 // refused because the plugin does not read
+	busy          uint64 // refused because the plugin does not read, or has all it may have
 	overdue       uint64 // ended by their deadline
 	cancelled     uint64 // withdrawn by the client or a deadline
 	crashes       uint64
 	startFailures uint64
 	upgrades      uint64
 	rollbacks     uint64 // automatic ones
+	frozen        uint64 // processes killed because they did not answer a health check
 }
 
 func (c *counters) export() map[string]uint64 {
@@ -23,6 +29,7 @@ func (c *counters) export() map[string]uint64 {
 		"calls": c.calls, "replayed": c.replayed, "unknown": c.unknown, "unavailable": c.unavailable,
 		"overflow": c.overflow, "busy": c.busy, "overdue": c.overdue, "cancelled": c.cancelled,
 		"crashes": c.crashes, "start_failures": c.startFailures, "upgrades": c.upgrades, "rollbacks": c.rollbacks,
+		"frozen": c.frozen,
 	}
 }
 
@@ -36,7 +43,11 @@ func (s *Slot) count(c *uint64) {
 // Status describes the slot for people and tests. It reads the state file for what other processes may have
 // changed.
 func (s *Slot) Status() Status {
-	state, stateErr := s.cfg.State.Load(s.name)
+	var state store.PluginState
+	var stateErr error
+	if !s.cfg.Attached { // what is recorded is about the plugin of that name in the folder
+		state, stateErr = s.cfg.State.Load(s.name)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if g := s.active; g != nil && time.Since(g.started) > stableAfter {
@@ -73,12 +84,23 @@ func (s *Slot) Status() Status {
 	for _, c := range s.catalogs {
 		st.Tools, st.Prompts = max(st.Tools, len(c.Tools)), max(st.Prompts, len(c.Prompts))
 		st.Resources = max(st.Resources, len(c.Resources))
-		for _, p := range c.Problems {
+		problems := slices.Clone(c.Problems)
+		for _, fault := range c.faulty() {
+			problems = append(problems, fault+"; it is asked again every minute while the plugin runs")
+		}
+		for _, p := range problems {
 			if !seen[p] {
 				seen[p] = true
 				st.Problems = append(st.Problems, p)
 			}
 		}
+	}
+	if s.active != nil {
+		st.Problems = append(st.Problems, s.active.unasked.problems()...)
+	}
+	if s.active != nil && s.active.refused != "" {
+		st.Refused = true
+		st.Problems = append(st.Problems, "a session was not opened: "+s.active.refused)
 	}
 	if s.startFault != "" {
 		st.Problems = append(st.Problems, s.startFault)

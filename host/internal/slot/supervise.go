@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/host/internal/store"
 )
 
@@ -41,6 +42,9 @@ func jitter(d time.Duration) time.Duration {
 // An open breaker fails what would have to wait longer than it may. Without jitter for the probe: it is far
 // enough away.
 func (s *Slot) failedLocked() (failed failures, wait time.Duration) {
+	if s.cfg.Attached {
+		return nil, s.redialLocked()
+	}
 	s.breaker.Failure()
 	if gate := s.breaker.Look(); gate.Open {
 		wait = gate.RetryAfter
@@ -59,9 +63,10 @@ func (s *Slot) failedLocked() (failed failures, wait time.Duration) {
 }
 
 const (
-	// blameMax bounds the pause after a call that ended its plugin: 250 ms, so that four such calls a second are
-	// the most that a client can make of it.
-	blameMax = 250 * time.Millisecond
+	// blameMax bounds the pause after a call that ended its plugin: 500 ms, so that two such calls a second are
+	// the most that a client can make of it. Each start takes the cores for some milliseconds: with four a second, more
+	// than one in a hundred calls of the other plugins met one, and their p99 was twice that of a quiet host.
+	blameMax = 500 * time.Millisecond
 	// blameMemory is how long such an end makes the next pause longer.
 	blameMemory = 5 * time.Second
 )
@@ -90,12 +95,25 @@ func (s *Slot) generationEnded(g *generation) {
 		s.warm = nil
 	}
 	failed, busy := s.settleLocked(g)
-	if was == active && !g.stopping && !s.closed {
-		g.crashed = true
-		s.lastExit, s.lastTail = g.exit.String(), g.tail
-		if g.fault != nil {
-			s.lastExit = g.fault.Error()
+	if time.Since(g.started) >= redialMax { // one that hangs up at once is not back yet
+		s.redials = 0
+	}
+	switch {
+	case was != active || g.stopping || s.closed:
+	case g.choseToEnd(failed):
+		switch {
+		case s.cfg.Attached:
+			s.redialLocked()
+		case g.busyLocked(): // somebody waits for what it was asked; one that always ends then is no use to anybody
+			more, _ := s.failedLocked()
+			failed = append(failed, more...)
+			if s.breaker.Look().Open {
+				s.startFault = errRetired.Error()
+			}
 		}
+	default:
+		g.crashed = true
+		s.lastExit, s.lastTail, s.lastEnd = g.end(), g.tail, g.end()+g.said()
 		age := time.Since(g.started)
 		switch {
 		case g.trial:
@@ -116,8 +134,9 @@ func (s *Slot) generationEnded(g *generation) {
 			more, _ := s.failedLocked()
 			failed = append(failed, more...)
 			if s.breaker.Look().Open { // it starts, and cannot be used all the same
-				s.startFault = s.lastExit
-				s.work.Go(func() { s.remember(g.exit.String()) }) // one small write
+				why := s.lastEnd
+				s.startFault = why
+				s.work.Go(func() { s.remember(why) }) // one small write
 			}
 		}
 	}
@@ -138,16 +157,9 @@ func (s *Slot) generationEnded(g *generation) {
 	}
 	s.cfg.Observer.Idle()
 	if g.crashed {
-		g.log.Warn("ended", "exit", g.exit.String(), "last_output", last(g.tail))
+		g.log.Warn("ended", "exit", g.end(), "last_output", process.Telling(g.tail))
 		s.cfg.Observer.Changed(s)
 	}
-}
-
-func last(lines []string) string {
-	if len(lines) == 0 {
-		return ""
-	}
-	return lines[len(lines)-1]
 }
 
 // acquire takes the slot for one operation: a start, an upgrade, a retirement. What the last crash in a
@@ -174,7 +186,7 @@ func (s *Slot) release() { <-s.op }
 // committed first, so that the next start agrees with it. A generation that is still warm takes over at
 // once; else the old build is started. The caller holds op.
 func (s *Slot) revert(g *generation) {
-	ref, stepped, err := s.stepBack(g, "ended in probation: "+g.exit.String())
+	ref, stepped, err := s.stepBack(g.build.Ref(), true, "ended in probation: "+g.end())
 	cached := s.cachedCatalogs(ref.SHA256)
 
 	s.mu.Lock()
@@ -188,7 +200,7 @@ func (s *Slot) revert(g *generation) {
 	case stepped:
 		s.counters.rollbacks++
 		g.verdict = "rolled back to " + ref.Version.String()
-		s.lastRevert = "rolled back from " + g.build.Version.String() + " to " + ref.Version.String() + ": " + g.exit.String()
+		s.lastRevert = "rolled back from " + g.build.Version.String() + " to " + ref.Version.String() + ": " + g.end()
 	default: // somebody chose another build meanwhile
 		g.verdict = "replaced by " + ref.Version.String()
 	}
@@ -214,18 +226,20 @@ func (s *Slot) revert(g *generation) {
 	s.mu.Unlock()
 }
 
-// stepBack commits the build before g's as the active one, unless g's is not the committed one any more, and
-// returns the build that is committed now.
-func (s *Slot) stepBack(g *generation, why string) (now store.Ref, stepped bool, err error) {
+// stepBack commits the build before ref as the active one, unless ref is not the committed one any more, and
+// returns the build that is committed now. A bad one is chosen again only by its version.
+func (s *Slot) stepBack(ref store.Ref, bad bool, why string) (now store.Ref, stepped bool, err error) {
 	state, err := s.cfg.State.Update(s.ctx, s.name, func(p *store.PluginState) error {
-		if p.Active != g.build.Ref() || p.Previous.IsZero() || p.Previous == p.Active {
+		if p.Active != ref || p.Previous.IsZero() || p.Previous == p.Active {
 			return nil
 		}
 		stepped = true
 		p.Active, p.Previous = p.Previous, p.Active
-		p.Bad = append(without(p.Bad, g.build.SHA256), g.build.SHA256)
+		if bad {
+			p.Bad = append(without(p.Bad, ref.SHA256), ref.SHA256)
+		}
 		p.History = append(p.History, store.Event{
-			Time: time.Now(), Action: "rollback", From: g.build.Ref(), To: p.Active, Note: why,
+			Time: time.Now(), Action: "rollback", From: ref, To: p.Active, Note: why,
 		})
 		return nil
 	})

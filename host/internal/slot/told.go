@@ -37,6 +37,10 @@ func (g *generation) toldLocked(session uint64) *told {
 // the session is opened on it.
 func (s *Slot) SetLogLevel(session *Session, level []byte) {
 	s.mu.Lock()
+	if session.ended.Load() {
+		s.mu.Unlock()
+		return
+	}
 	s.levels[session.ID] = level
 	g := s.active
 	if g != nil {
@@ -53,7 +57,9 @@ func (s *Slot) SetLogLevel(session *Session, level []byte) {
 // tell is tellLocked for a session that is being opened.
 func (g *generation) tell(session *Session, caps []byte) {
 	g.slot.mu.Lock()
-	g.tellLocked(session, caps)
+	if !session.ended.Load() {
+		g.tellLocked(session, caps)
+	}
 	g.slot.mu.Unlock()
 	_ = g.conn.Flush() // a write error ends the connection
 }
@@ -63,27 +69,27 @@ func (g *generation) tell(session *Session, caps []byte) {
 func (g *generation) tellLocked(session *Session, caps []byte) {
 	s, id := g.slot, session.ID
 	t := g.toldLocked(id)
-	send := func(method string, params []byte) {
-		// An error means that it has ended, or does not read.
-		_, _ = g.conn.Start(&unheard{session: id, method: method, params: params})
+	// It reports false for a plugin that has ended, or does not read: it has not been told.
+	send := func(method string, params []byte) bool {
+		_, _, err := g.conn.StartLater(&unheard{session: id, method: method, params: params})
+		return err == nil
 	}
 	if level := string(s.levels[id]); level != t.level && !wire.IsNull(wire.Member(caps, "logging")) {
-		t.level = level
-		send("logging/setLevel", append(append([]byte(`{"level":`), level...), '}'))
+		if send("logging/setLevel", append(append([]byte(`{"level":`), level...), '}')) {
+			t.level = level
+		}
 	}
 	uriParams := func(uri string) []byte {
 		return append(wire.AppendQuote([]byte(`{"uri":`), uri), '}')
 	}
 	for _, uri := range slices.Sorted(maps.Keys(s.subscribed[id])) {
-		if _, ok := t.uris[uri]; !ok {
+		if _, ok := t.uris[uri]; !ok && send("resources/subscribe", uriParams(uri)) {
 			t.uris[uri] = struct{}{}
-			send("resources/subscribe", uriParams(uri))
 		}
 	}
 	for _, uri := range slices.Sorted(maps.Keys(t.uris)) {
-		if _, ok := s.subscribed[id][uri]; !ok {
+		if _, ok := s.subscribed[id][uri]; !ok && send("resources/unsubscribe", uriParams(uri)) {
 			delete(t.uris, uri)
-			send("resources/unsubscribe", uriParams(uri))
 		}
 	}
 }
@@ -92,14 +98,20 @@ func (g *generation) tellLocked(session *Session, caps []byte) {
 // flushes.
 func (g *generation) catchUpLocked() {
 	for _, id := range slices.Sorted(maps.Keys(g.opened)) {
-		o, session := g.opened[id], g.slot.sessions[id]
-		switch {
-		case session == nil || !o.usable() || !g.serves(session):
-		case o.hello.listen != nil:
-			o.hello.listen.updateLocked()
-		case !session.Modern():
-			g.tellLocked(session, o.hello.capabilities)
+		if session := g.slot.sessions[id]; session != nil {
+			g.catchUpWithLocked(session, g.opened[id])
 		}
+	}
+}
+
+// catchUpWithLocked tells the plugin what one session has come to want since it was told. The caller flushes.
+func (g *generation) catchUpWithLocked(session *Session, o *opening) {
+	switch {
+	case !o.usable() || !g.serves(session):
+	case o.hello.listen != nil:
+		o.hello.listen.updateLocked()
+	case !session.Modern():
+		g.tellLocked(session, o.hello.capabilities)
 	}
 }
 
@@ -112,6 +124,9 @@ func (s *Slot) noteSubscription(g *generation, r *Request) {
 	id := r.Session.ID
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r.Session.ended.Load() {
+		return
+	}
 	set, t := s.subscribed[id], g.toldLocked(id)
 	switch {
 	case string(r.Method) == unsubscribe:

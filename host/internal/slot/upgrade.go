@@ -58,29 +58,34 @@ func orNone(version string) string {
 
 // upgrade is one operation under way. Its fields belong to the goroutine in Upgrade; at is guarded by Slot.mu.
 type upgrade struct {
-	at       Step
-	s        *Slot
-	req      UpgradeRequest
-	progress func(StepEvent)
-	report   Report
-	began    time.Time // of the present step
-	state    store.PluginState
-	build    store.Build
-	old      *generation // active at the start; may be nil
-	oldRef   store.Ref
-	new      *generation
-	moved    int         // requests that the old one had when new ones stopped going to it
-	home     *store.Home // whose store holds the build
-	trial    string      // the folder of a dry run's own home, removed at the end
-	catalogs map[Profile]*Catalog
-	handover json.RawMessage // the old generation's answer to sox/snapshot; nil = none
+	at        Step
+	s         *Slot
+	req       UpgradeRequest
+	progress  func(StepEvent)
+	report    Report
+	began     time.Time // of the present step
+	state     store.PluginState
+	build     store.Build
+	old       *generation // active at the start; may be nil
+	oldRef    store.Ref
+	new       *generation
+	committed bool        // by this operation, and not taken back
+	moved     int         // requests that the old one had when new ones stopped going to it
+	home      *store.Home // whose store holds the build
+	trial     string      // the folder of a dry run's own home, removed at the end
+	catalogs  map[Profile]*Catalog
+	bridged   map[Profile]Profile // of catalogs: those of the other era, by which a client's profile is served
+	handover  json.RawMessage     // the old generation's answer to sox/snapshot; nil = none
 }
 
 // Upgrade carries out one operation and reports how it ended. It returns when the old generation is gone
-// and the new one has settled. ctx ends it only before the commit. progress may be nil.
+// and the new one has settled. ctx ends it only before the cutover. progress may be nil.
 func (s *Slot) Upgrade(ctx context.Context, req UpgradeRequest, progress func(StepEvent)) Report {
 	if progress == nil {
 		progress = func(StepEvent) {}
+	}
+	if s.cfg.Attached {
+		return s.attachedReport()
 	}
 	u := &upgrade{s: s, req: req, progress: progress, home: s.cfg.Home, report: Report{Plugin: s.name}}
 	if !u.begin() {
@@ -251,23 +256,34 @@ func (u *upgrade) untilCutover(ctx context.Context) error {
 			return err
 		}
 	}
-	err := u.prepare(ctx)
-	if err == nil {
-		err = u.cutover()
+	err := u.replace(ctx)
+	for try := 1; errors.Is(err, errRetired) && try < retiredTries; try++ {
+		s.log.Info("the new process has been idle for too long, and has ended; starting it again", "error", err)
+		err = u.replace(ctx)
 	}
 	if err == nil {
 		return nil
 	}
-	if u.new != nil {
-		u.new.stop(s.ladder())
-		u.new = nil
-	}
+	err = u.takeBack(err)
 	s.mu.Lock()
 	if exclusive && u.old != nil {
 		s.startLocked() // the old build again; it waits for op
 	}
 	s.advanceLocked()
 	s.mu.Unlock()
+	return err
+}
+
+// replace starts the candidate, and puts it into the old generation's place. It leaves nothing behind when it fails.
+func (u *upgrade) replace(ctx context.Context) error {
+	err := u.prepare(ctx)
+	if err == nil {
+		err = u.cutover()
+	}
+	if err != nil && u.new != nil {
+		u.new.stop(u.s.ladder())
+		u.new = nil
+	}
 	return err
 }
 
@@ -307,9 +323,12 @@ func (u *upgrade) vacate(ctx context.Context) error {
 		s.mu.Lock()
 		if u.old.role == draining && s.active == nil {
 			s.active, u.old.role = u.old, active
+			u.old.catchUpLocked()
+			s.learnAllLocked(u.old) // for sessions that have come meanwhile
 		}
 		s.startLocked() // where the old one died meanwhile
 		s.mu.Unlock()
+		_ = u.old.conn.Flush() // a write error ends the connection
 		s.flushQueue()
 		return err
 	}
@@ -329,9 +348,11 @@ func (u *upgrade) prepare(ctx context.Context) error {
 	began := time.Now()
 	startCtx, cancel := context.WithTimeoutCause(ctx, s.cfg.Settings.StartTimeout, fmt.Errorf("%w: not ready within %v", errTimeout, s.cfg.Settings.StartTimeout))
 	defer cancel()
-	g, step, err := s.bringUp(startCtx, u.home, u.build, u.served, u.step)
+	l := Launch{Build: u.build, Fresh: u.req.Restart && !u.req.Adopt, Trial: u.req.DryRun}
+	g, step, err := s.bringUp(startCtx, u.home, l, u.served, u.step)
 	if err != nil {
-		if u.old != nil && !s.cfg.Settings.Exclusive && step != StepStart { // it ran beside the old one
+		beside := u.old != nil && !s.cfg.Settings.Exclusive && step != StepStart // it ran beside the old one
+		if beside && !errors.Is(ctx.Err(), context.Canceled) && s.mayHaveToBeAlone(err) {
 			err = fmt.Errorf("%w. If only one instance of %s may run at a time, set \"exclusive\": true in %s.json", err, s.name, s.name)
 		}
 		return u.fail(step, ExitFailed, err)
@@ -369,7 +390,11 @@ func (u *upgrade) prepare(ctx context.Context) error {
 	}
 	u.step(StepCommit)
 	if err := u.commit(ctx); err != nil {
-		return u.fail(StepCommit, ExitFailed, err)
+		exit := ExitFailed
+		if errors.Is(err, store.ErrPinned) {
+			exit = ExitRefused
+		}
+		return u.fail(StepCommit, exit, err)
 	}
 	u.done(StepCommit, "")
 	return nil

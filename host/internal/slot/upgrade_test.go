@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sox-host/sox-host/host/internal/process"
+	"github.com/sox-host/sox-host/plugin/wire"
 )
 
 // quick settles at once, for tests that are about something else.
@@ -96,8 +99,6 @@ func TestFailedUpgradeIsInvisible(t *testing.T) {
 				if report.Error == "" {
 					t.Error("no reason")
 				}
-				advises := strings.Contains(report.Error, `set "exclusive"`)
-				want(t, "advice in "+report.Error, advises, report.FailedStep == StepReady || report.FailedStep == StepOpen)
 				if after := e.load(); fmt.Sprint(after) != fmt.Sprint(before) {
 					t.Errorf("state changed: %v, was %v", after, before)
 				}
@@ -111,6 +112,100 @@ func TestFailedUpgradeIsInvisible(t *testing.T) {
 				want(t, "generation", e.slot.Status().Generation, 1)
 				for _, p := range e.all()[1:] {
 					want(t, "candidate runs", p.running(), false)
+				}
+			})
+		})
+	}
+}
+
+// That only one instance may run at a time is suggested where it may be so: not to an owner who has just been told
+// another reason.
+func TestExclusiveIsSuggestedWhereItMayHelp(t *testing.T) {
+	for name, c := range map[string]struct {
+		script script
+		want   bool
+	}{
+		"exits_and_says_nothing":   {script{exitAtStart: true}, true},
+		"hangs_and_says_nothing":   {script{silent: true}, true},
+		"opens_no_session_in_time": {script{lists: map[string]lister{"initialize": hangs}}, true},
+		"lock":                     {script{exitAtStart: true, prints: "Error: database is locked"}, true},
+		"address":                  {script{exitAtStart: true, prints: "panic: listen: address already in use\n\ngoroutine 1 [running]:"}, true},
+		"waits_for_a_lock":         {script{silent: true, prints: "error: /srv/db is used by another process, waiting"}, true},
+		"refuses_for_a_lock":       {script{lists: map[string]lister{"initialize": func(*proc, string) (string, string) { return "", "the store is locked by process 7" }}}, true},
+		"says_why_it_exits":        {script{exitAtStart: true, prints: "notes: this store has format 3, this build reads up to 2"}, false},
+		"says_why_it_hangs":        {script{silent: true, prints: "error: no route to host, trying again"}, false},
+		"usage":                    {script{exitAtStart: true, prints: "flag provided but not defined: -x\nUsage of notes:\n  -port int"}, false},
+		"another_version":          {script{says: "3.0.0"}, false},
+		"refuses_the_session":      {script{refuseOpen: true}, false},
+		"does_not_launch":          {script{launchError: errors.New("exec format error")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, []string{"1.0.0"}, func(e *env) {
+				e.open(Settings{})
+				e.up(e.session())
+				e.drop("1.1.0", "")
+				e.set("1.1.0", func(p *script) { *p = c.script })
+				report := e.upgrade(UpgradeRequest{})
+				want(t, "suggested in "+report.Error, strings.Contains(report.Error, `set "exclusive"`), c.want)
+			})
+		})
+	}
+}
+
+// What a process printed is told with why it could not be used, and where all of it is; a dry run leaves no log.
+func TestFailedStartSaysWhereAllOutputIs(t *testing.T) {
+	const said = `; last output: Error: no config`
+	for name, c := range map[string]struct {
+		script script
+		dry    bool
+		want   string
+	}{
+		"exits":            {script{exitAtStart: true, prints: "Error: no config\nbye"}, false, "exited with code 1" + said + "; all of it: sox-host logs notes"},
+		"hangs":            {script{silent: true, prints: "Error: no config\nbye"}, false, "not ready within 10s" + said + "; all of it: sox-host logs notes"},
+		"dry_run":          {script{exitAtStart: true, prints: "Error: no config\nbye"}, true, "exited with code 1" + said},
+		"prints_nothing":   {script{exitAtStart: true, prints: "\n"}, false, "exited with code 1 and printed nothing"},
+		"prints_very_much": {script{exitAtStart: true, prints: "Error: " + strings.Repeat("x", 10*process.MaxSaid)}, false, "xxx…; all of it: sox-host logs notes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, []string{"1.0.0"}, func(e *env) {
+				e.open(Settings{})
+				e.up(e.session())
+				e.drop("1.1.0", "")
+				e.set("1.1.0", func(p *script) { *p = c.script })
+				report := e.upgrade(UpgradeRequest{DryRun: c.dry})
+				why, _, _ := strings.Cut(report.Error, ". If only one")
+				if !strings.HasSuffix(why, c.want) || len(why) > 2*process.MaxSaid {
+					t.Errorf("%q, want an end of %q", why, c.want)
+				}
+			})
+		})
+	}
+}
+
+// The reason of a handshake that failed names the step where it did, once.
+func TestFailedHandshakeNamesItsStepOnce(t *testing.T) {
+	dies := func(p *proc, _ string) (string, string) { p.kill(); return "", "ended" }
+	for name, c := range map[string]struct {
+		method, step string
+		answer       lister
+	}{
+		"opening_hangs":         {wire.MethodSessionOpen, "session.open", hangs},
+		"opening_is_refused":    {wire.MethodSessionOpen, "session.open", fails},
+		"dies_at_the_opening":   {wire.MethodSessionOpen, "session.open", dies},
+		"initialize_hangs":      {"initialize", "initialize", hangs},
+		"initialize_is_refused": {"initialize", "initialize", fails},
+		"dies_at_initialize":    {"initialize", "initialize", dies},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, []string{"1.0.0"}, func(e *env) {
+				e.open(Settings{})
+				e.up(e.session())
+				e.drop("1.1.0", "")
+				e.set("1.1.0", func(p *script) { p.lists = map[string]lister{c.method: c.answer} })
+				report := e.upgrade(UpgradeRequest{})
+				want(t, "step", report.FailedStep, StepOpen)
+				if !strings.Contains(report.Error, "1.1.0: "+c.step+": ") || strings.Count(report.Error, c.step) != 1 {
+					t.Errorf("%q does not name %s once", report.Error, c.step)
 				}
 			})
 		})

@@ -32,14 +32,14 @@ func (h *Home) Verify(b Build) error {
 	}
 	if got := sumText(digest); got != b.SHA256 {
 		return &DigestError{file.Name(), "the store", b.SHA256, got,
-			fmt.Sprintf("remove the folder %s and stage it again", quoteArg(h.path(storeFolder, b.SHA256)))}
+			fmt.Sprintf("remove the folder %s and stage it again", QuoteArg(h.path(storeFolder, b.SHA256)))}
 	}
 	return nil
 }
 
 // openStaged opens a file of the store after judging the folder and the file.
 func (h *Home) openStaged(plugin string, ref Ref, name string) (*os.File, error) {
-	if !isDigest(ref.SHA256) {
+	if !IsDigest(ref.SHA256) {
 		return nil, fmt.Errorf("build %s %s: sha256 %q is not a digest", plugin, ref.Version, clip(ref.SHA256))
 	}
 	if err := checkFolder(h.path(storeFolder), false); err != nil {
@@ -66,7 +66,8 @@ func (h *Home) openStaged(plugin string, ref Ref, name string) (*os.File, error)
 
 func notStaged(plugin string, ref Ref, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("build %s %s (%s): %w", plugin, ref.Version, clip(ref.SHA256)[:min(12, len(ref.SHA256))], ErrNotStaged)
+		return fmt.Errorf("build %s %s (%s): %w: put its file into the plugins folder and run sox-host upgrade %s --to %s",
+			plugin, ref.Version, clip(ref.SHA256)[:min(12, len(ref.SHA256))], ErrNotStaged, plugin, ref.Version)
 	}
 	return err
 }
@@ -128,7 +129,7 @@ func (h *Home) Staged(plugin string) ([]Build, error) {
 	}
 	var builds []Build
 	for _, entry := range entries {
-		if !isDigest(entry.Name()) {
+		if !IsDigest(entry.Name()) {
 			continue
 		}
 		files, err := os.ReadDir(h.path(storeFolder, entry.Name()))
@@ -174,7 +175,7 @@ func (h *Home) Prune(ctx context.Context, maxAge time.Duration) ([]string, error
 			return removed, context.Cause(ctx)
 		}
 		info, err := entry.Info()
-		if err != nil || !isDigest(entry.Name()) || used[entry.Name()] || time.Since(info.ModTime()) < maxAge {
+		if err != nil || !IsDigest(entry.Name()) || used[entry.Name()] || time.Since(info.ModTime()) < maxAge {
 			continue
 		}
 		if err := os.RemoveAll(h.path(storeFolder, entry.Name())); err != nil {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sox-host/sox-host/host/internal/packed"
 )
 
 const (
@@ -31,56 +32,79 @@ const (
 // CatalogKey says under which circumstances a plugin gave its lists. Anything
 // that could change them is part of it.
 type CatalogKey struct {
-	Plugin   string `json:"plugin"`
-	SHA256   string `json:"sha256"`   // of the build
-	Revision string `json:"revision"` // of the protocol
-	CapsHash string `json:"caps"`     // of the client's declared capabilities
-	EnvHash  string `json:"env"`      // of the environment the plugin gets
+	Plugin   string
+	SHA256   string // of the build
+	Revision string // of the protocol
+	CapsHash string // of the client's declared capabilities
+	EnvHash  string // of the environment the plugin gets
+	Layout   string // of the saved bytes: two versions of sox-host on one home must not take turns
 }
 
-// catalogHeader is the first line of an entry; the lists follow as they are.
-type catalogHeader struct {
-	Key    CatalogKey `json:"key"`
-	SHA256 string     `json:"sha256"` // of the bytes after the line
+// entry is the name of the key's file.
+func (k CatalogKey) entry() string {
+	h := k.hash()
+	return hex.EncodeToString(h[:16])
 }
+
+// hash keeps the fields apart by their lengths.
+func (k CatalogKey) hash() [sha256.Size]byte {
+	text := make([]byte, 0, 256) // two hashes in hexadecimal and three short words
+	for _, field := range [...]string{k.Plugin, k.SHA256, k.Revision, k.CapsHash, k.EnvHash, k.Layout} {
+		text = packed.Append(text, field)
+	}
+	return sha256.Sum256(text)
+}
+
+// An entry begins with a line that names its layout and the hash of the bytes
+// after it; the lists follow as they are.
+const catalogMagic = "sox-catalog-2 "
 
 func (s *State) catalogPath(key CatalogKey) (string, error) {
 	if !ValidName(key.Plugin) {
 		return "", fmt.Errorf("catalog of %q: %s", clip(key.Plugin), nameRule)
 	}
-	text, err := json.Marshal(key)
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(text)
-	return s.path(catalogFolder, key.Plugin, hex.EncodeToString(sum[:16])), nil
+	return s.path(catalogFolder, key.Plugin, key.entry()), nil
 }
 
 // LoadCatalog returns the bytes saved under exactly this key. An entry that is
-// missing, damaged or unreadable is a miss.
+// missing, damaged or unreadable is a miss. The bytes must not be changed.
 func (s *State) LoadCatalog(key CatalogKey) (catalog []byte, ok bool) {
-	path, err := s.catalogPath(key)
-	if err != nil {
+	if !ValidName(key.Plugin) {
 		return nil, false
 	}
+	name := warmName{key.Plugin, key.entry()}
+	if catalog, ok := s.warm.take(name); ok {
+		return catalog, true
+	}
+	catalog, ok = readCatalog(s.path(catalogFolder, name.plugin, name.catalog))
+	if ok {
+		s.warm.note(name)
+	}
+	return catalog, ok
+}
+
+func readCatalog(path string) ([]byte, bool) {
 	data, err := readBounded(path, maxCatalogBytes+maxSmallFileBytes)
 	if err != nil {
 		return nil, false
 	}
-	line, catalog, ok := bytes.Cut(data, []byte("\n"))
-	var header catalogHeader
-	if !ok || json.Unmarshal(line, &header) != nil || header.Key != key {
-		return nil, false
-	}
-	if sum := sha256.Sum256(catalog); hex.EncodeToString(sum[:]) != header.SHA256 {
+	line, catalog, _ := bytes.Cut(data, []byte("\n"))
+	sum, ok := bytes.CutPrefix(line, []byte(catalogMagic))
+	if !ok || string(sum) != hashText(catalog) {
 		return nil, false
 	}
 	return catalog, true
 }
 
+func hashText(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
 // SaveCatalog replaces the entry of a key. Readers see the old or the new bytes,
 // whole. It is not flushed to disk: after a power loss a torn entry is a miss, and
 // the lists are asked for again. The oldest entries of the plugin beyond 16 go.
+// What is saved already is not written again.
 func (s *State) SaveCatalog(key CatalogKey, catalog []byte) error {
 	path, err := s.catalogPath(key)
 	if err != nil {
@@ -89,16 +113,15 @@ func (s *State) SaveCatalog(key CatalogKey, catalog []byte) error {
 	if len(catalog) > maxCatalogBytes {
 		return fmt.Errorf("catalog of %q: %d bytes, at most %d are kept", key.Plugin, len(catalog), maxCatalogBytes)
 	}
+	s.warm.note(warmName{key.Plugin, key.entry()})
+	if old, ok := readCatalog(path); ok && bytes.Equal(old, catalog) {
+		return nil
+	}
 	folder, err := s.home.ensure(stateFolder, s.digest, catalogFolder, key.Plugin)
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(catalog)
-	header, err := json.Marshal(catalogHeader{key, hex.EncodeToString(sum[:])})
-	if err != nil {
-		return err
-	}
-	data := slices.Concat(header, []byte("\n"), catalog)
+	data := slices.Concat([]byte(catalogMagic), []byte(hashText(catalog)), []byte("\n"), catalog)
 	temporary, err := writeTemporary(folder, key.Plugin, data, false)
 	if err != nil {
 		return fmt.Errorf("catalog of %q: %w", key.Plugin, err)
@@ -107,6 +130,7 @@ func (s *State) SaveCatalog(key CatalogKey, catalog []byte) error {
 		os.Remove(temporary)
 		return fmt.Errorf("catalog of %q: %w", key.Plugin, err)
 	}
+	s.touch()
 	return trimCatalogs(folder)
 }
 

@@ -57,6 +57,7 @@ func TestCatalogKeyIsExact(t *testing.T) {
 		func(k *CatalogKey) { k.Revision = "2025-11-25" },
 		func(k *CatalogKey) { k.CapsHash = "d" },
 		func(k *CatalogKey) { k.EnvHash = "f" },
+		func(k *CatalogKey) { k.Layout = "2" },
 		func(k *CatalogKey) { k.CapsHash, k.EnvHash = "ce", "" },
 		func(k *CatalogKey) { k.Plugin = "../a" },
 	} {

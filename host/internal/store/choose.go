@@ -26,7 +26,10 @@ type ChoiceError struct {
 }
 
 func (e *ChoiceError) Error() string {
-	s := fmt.Sprintf("choose %s %s: %v", e.Plugin, e.Want, e.Err)
+	s := fmt.Sprintf("choose %s of %s: %v", e.Want, e.Plugin, e.Err)
+	if e.Plugin == "" {
+		s = fmt.Sprintf("choose %s: %v", e.Want, e.Err)
+	}
 	if e.Detail != "" {
 		s += ": " + e.Detail
 	}
@@ -56,7 +59,10 @@ type Choice struct {
 // (Listing.Of). Errors are *ChoiceError. Files are read only when a pin with a
 // digest asks for it.
 func Choose(files []File, c Choice) (File, error) {
-	ch := chooser{choice: c, want: "the highest version"}
+	ch := chooser{choice: c, want: "the highest release"}
+	if c.AllowPrerelease {
+		ch.want = "the highest version"
+	}
 	for _, f := range files {
 		if f.Kind != NoKind && !f.Version.IsZero() && !f.Foreign() {
 			ch.files = append(ch.files, f)
@@ -148,7 +154,7 @@ func (ch *chooser) named(v Version) (File, error) {
 
 func (ch *chooser) highest() (File, error) {
 	if c := ch.choice.Constraint; c != nil && !c.IsZero() {
-		ch.want = "the highest version " + c.String()
+		ch.want += " " + c.String()
 	}
 	var passedOver error
 	for rest := ch.files; len(rest) > 0; {
@@ -230,7 +236,7 @@ func (ch *chooser) available() string {
 	}
 	text := "there is " + strings.Join(versions, ", ")
 	if hidden && ch.choice.To == nil && ch.choice.Pin == nil && !ch.choice.AllowPrerelease {
-		text += "; name a prerelease with --to or allow them with --pre"
+		text += fmt.Sprintf("; to take a prerelease: sox-host upgrade %s --pre", ch.plugin)
 	}
 	return text
 }

@@ -49,7 +49,7 @@ func TestChoose(t *testing.T) {
 		{"nothing_fits", three, Choice{Constraint: constraint("~> 3.0")}, "", ErrNoSuchVersion, "there is 2.0.0-rc1, 1.2.0, 1.0.0"},
 		{"named_outside_the_constraint", three, Choice{To: to("1.0.0"), Constraint: constraint("> 1.0.0")}, "a_v1.0.0", nil, ""},
 		{"named_and_absent", three, Choice{To: to("9.9.9")}, "", ErrNoSuchVersion, "there is"},
-		{"only_prereleases", files{"a_v1.0.0-rc1": p1}, Choice{}, "", ErrNoSuchVersion, "--pre"},
+		{"only_prereleases", files{"a_v1.0.0-rc1": p1}, Choice{}, "", ErrNoSuchVersion, "choose the highest release of a: no such version: there is 1.0.0-rc1; to take a prerelease: sox-host upgrade a --pre"},
 		{"no_files", files{}, Choice{}, "", ErrNoSuchVersion, "no ready file"},
 
 		{"pin", three, Choice{Pin: pin("1.0.0", "")}, "a_v1.0.0", nil, ""},

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -73,6 +72,39 @@ func ScanWith(dir string, o Options) (Listing, error) {
 		l.Files = append(l.Files, judgeEntry(root, absolute, entry, o))
 	}
 	markAmbiguous(l.Files)
+	markNotShareable(l.Files)
+	return l, nil
+}
+
+// Names lists a plugins folder by the names of its entries alone, sorted, without
+// looking at one of them: what a host that starts goes by until it has the time
+// for Scan. A Verdict is given where the name decides, else it is "".
+func Names(dir string) (Listing, error) {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return Listing{}, fmt.Errorf("plugins folder %q: %w", dir, err)
+	}
+	folder, err := openDirectory(absolute, true)
+	if err != nil {
+		return Listing{}, folderOpenError(absolute, err)
+	}
+	defer folder.Close()
+	info, err := folder.Stat()
+	if err != nil {
+		return Listing{}, folderOpenError(absolute, err)
+	}
+	if err := judgeFolder(absolute, info); err != nil {
+		return Listing{}, err
+	}
+	entries, err := readNames(folder, absolute, maxEntries)
+	if err != nil {
+		return Listing{}, err
+	}
+	l := Listing{Dir: absolute, Files: make([]File, len(entries))}
+	for i, entry := range entries {
+		l.Files[i] = classify(entry)
+		l.Files[i].Path = filepath.Join(absolute, entry)
+	}
 	return l, nil
 }
 
@@ -110,6 +142,10 @@ func readEntries(root *os.Root, dir string, limit int) ([]string, error) {
 		return nil, folderOpenError(dir, err)
 	}
 	defer folder.Close()
+	return readNames(folder, dir, limit)
+}
+
+func readNames(folder *os.File, dir string, limit int) ([]string, error) {
 	names, err := folder.Readdirnames(limit + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, folderOpenError(dir, err)
@@ -170,21 +206,22 @@ func (f *File) setError(err error) {
 // change is not given while the file is settling.
 func (f *File) judgeContent(file *os.File, info fs.FileInfo, o Options) error {
 	if f.Verdict == Sidecar {
-		_, err := readDigest(file, strings.TrimSuffix(filepath.Base(f.Path), sidecarSuffix))
+		_, err := ReadDigest(file, strings.TrimSuffix(filepath.Base(f.Path), sidecarSuffix))
 		return err
 	}
 	if age := o.Now.Sub(info.ModTime()); age >= 0 && age < o.SettleFor {
 		return refuse(Settling, "changed %d ms ago, perhaps still being written: try again in a moment", age.Milliseconds())
 	}
 	if f.Verdict == SettingsFile {
-		_, err := decodeSettings(file, f.Name)
+		settings, err := decodeSettings(file, f.Name)
+		f.shared = settings.Lifetime == Shared
 		return err
 	}
 	if info.Size() == 0 {
 		return refuse(Empty, "it has no bytes: copy it again")
 	}
 	if f.Kind == Manifest {
-		if err := judgeManifest(file, filepath.Dir(f.Path)); err != nil {
+		if err := f.judgeManifest(file); err != nil {
 			return err
 		}
 	} else if err := judgeProgram(file, info, f.Path); err != nil {
@@ -229,6 +266,22 @@ func markAmbiguous(files []File) {
 	}
 }
 
+// markNotShareable finds manifests whose settings ask for a shared process. A server that speaks over its stdin and
+// stdout has one session, and so one host.
+func markNotShareable(files []File) {
+	for _, settings := range files {
+		if !settings.shared {
+			continue
+		}
+		for i := range files {
+			if f := &files[i]; f.Name == settings.Name && f.Kind == Manifest && f.Verdict == Ready {
+				f.Verdict = NotShareable
+				f.Reason = fmt.Sprintf(`%s asks for "lifetime": "shared", and a process of a server that runs from a manifest serves one session: take "lifetime" out`, filepath.Base(settings.Path))
+			}
+		}
+	}
+}
+
 func rivals(a, b File) bool {
 	usable := func(f File) bool { return f.Verdict == Ready || f.Verdict == Ambiguous }
 	return usable(a) && usable(b) && a.Name == b.Name && a.Native() == b.Native() && a.Version.Compare(b.Version) == 0
@@ -244,17 +297,6 @@ func sameBytes(a, b File) (bool, error) {
 	}
 	second, err := hashEntry(context.Background(), b)
 	return first == second, err
-}
-
-// Plugins returns the sorted names that have a ready file or settings.
-func (l Listing) Plugins() []string {
-	names := map[string]bool{}
-	for _, f := range l.Files {
-		if f.Name != "" && (f.Verdict == Ready || f.Verdict == SettingsFile || f.Verdict == BadSettings) {
-			names[f.Name] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
 }
 
 // Of returns the plugin files of one name with every verdict, as Choose wants

@@ -89,10 +89,6 @@ func TestScanGivesEveryEntryAVerdict(t *testing.T) {
 	if !slices.IsSortedFunc(l.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) }) {
 		t.Error("files are not sorted")
 	}
-	want := []string{"bad", strings.Repeat("n", 32), "notes", "web"}
-	if got := l.Plugins(); !slices.Equal(got, want) {
-		t.Errorf("plugins are %q, want %q", got, want)
-	}
 }
 
 // A FIFO would block an ordinary open for ever; nobody ever writes to this one.
@@ -456,6 +452,38 @@ func TestAmbiguous(t *testing.T) {
 	}
 }
 
+// A server behind a manifest has one session a process: it cannot be shared, which is said of the manifest.
+func TestNotShareable(t *testing.T) {
+	dir := newFolder(t)
+	put(t, dir, "wrapped_v1.0.0.json", `{"command":"/bin/sh"}`, 0o644)
+	put(t, dir, "wrapped.json", `{"lifetime":"shared"}`, 0o644)
+	put(t, dir, "other_v1.0.0.json", `{"command":"/bin/sh"}`, 0o644)
+	put(t, dir, "program_v1.0.0", "#!/bin/sh\n", 0o755)
+	put(t, dir, "program.json", `{"lifetime":"shared"}`, 0o644)
+	l, err := ScanWith(dir, Options{SettleFor: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range l.Files {
+		want := Ready
+		switch filepath.Base(f.Path) {
+		case "wrapped_v1.0.0.json":
+			want = NotShareable
+			if !strings.Contains(f.Reason, "wrapped.json") || !strings.Contains(f.Reason, `take "lifetime" out`) {
+				t.Errorf("reason %q", f.Reason)
+			}
+		case "wrapped.json", "program.json":
+			want = SettingsFile
+		}
+		if f.Verdict != want {
+			t.Errorf("%s is %s, %s; want %s", filepath.Base(f.Path), f.Verdict, f.Reason, want)
+		}
+	}
+	if _, err := Choose(l.Of("wrapped"), Choice{}); !errors.Is(err, ErrNotReady) || !strings.Contains(err.Error(), "one session") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestCandidatesAreSorted(t *testing.T) {
 	dir := newFolder(t)
 	for _, name := range []string{
@@ -492,4 +520,40 @@ func TestWrongSystemNamesBoth(t *testing.T) {
 	dir := newFolder(t)
 	put(t, dir, "a_v1.0.0_plan9_386", program, 0o755)
 	contains(t, scanOne(t, dir, "a_v1.0.0_plan9_386").Reason, "plan9/386", runtime.GOOS+"/"+runtime.GOARCH)
+}
+
+// Names must find the plugins that Scan finds, and never more than it could find once their files are repaired.
+func TestNamesFindsWhatScanFinds(t *testing.T) {
+	dir := newFolder(t)
+	for _, entry := range []string{"a_v1.0.0", "b_v2.0.0.json", "b.json", "c_v1.0.0_linux_amd64", "README.md", ".hidden_v1.0.0", "Bad_v1.0.0", "d_v1"} {
+		if err := os.WriteFile(filepath.Join(dir, entry), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	scanned, err := Scan(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, err := Names(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(named.Files) != len(scanned.Files) {
+		t.Fatalf("%d names, %d files", len(named.Files), len(scanned.Files))
+	}
+	for i, f := range scanned.Files {
+		n := named.Files[i]
+		if n.Path != f.Path || n.Name != f.Name || n.Version != f.Version || n.Kind != f.Kind || n.OS != f.OS || n.Arch != f.Arch {
+			t.Errorf("by name %+v, by content %+v", n, f)
+		}
+		if n.Verdict == Ready {
+			t.Errorf("%s: ready without a look at it", n.Path)
+		}
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := Names(dir); err == nil {
+		t.Errorf("a folder that others may write was listed: %+v", l)
+	}
 }

@@ -65,12 +65,20 @@ func OpenHome(dir string) (*Home, error) {
 	return h, nil
 }
 
+// checkFolder judges a folder that nothing is to be opened in yet.
 func checkFolder(path string, allowLink bool) error {
-	root, err := openFolder(path, allowLink)
-	if err != nil {
-		return err
+	look := os.Lstat
+	if allowLink {
+		look = os.Stat
 	}
-	return root.Close()
+	info, err := look(path)
+	if err != nil {
+		return folderOpenError(path, err)
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return &FolderError{Reason: FolderLink, Path: path, UID: -1, Fix: "replace it by a folder"}
+	}
+	return judgeFolder(path, info)
 }
 
 // Dir returns the absolute path of the home.
@@ -81,9 +89,6 @@ func (h *Home) PluginsDir() string { return h.path(pluginsFolder) }
 
 // EnsurePlugins creates the default plugins folder and returns its path.
 func (h *Home) EnsurePlugins() (string, error) { return h.ensure(pluginsFolder) }
-
-// RunDir creates the folder for sockets, mode 0700, and returns its path.
-func (h *Home) RunDir() (string, error) { return h.ensure(runFolder) }
 
 // LogDir creates the folder for logs, mode 0700, and returns its path.
 func (h *Home) LogDir() (string, error) { return h.ensure(logsFolder) }
@@ -115,7 +120,7 @@ func (h *Home) ensure(elements ...string) (string, error) {
 			return "", err
 		}
 		if created {
-			if err := syncFolder(filepath.Dir(path)); err != nil {
+			if err := SyncFolder(filepath.Dir(path)); err != nil {
 				return "", err
 			}
 		}

@@ -79,7 +79,7 @@ func TestOpenHomeCreatesNothing(t *testing.T) {
 
 func TestHomeFoldersArePrivate(t *testing.T) {
 	h := newHome(t)
-	for _, folder := range []func() (string, error){h.RunDir, h.LogDir, h.EnsurePlugins} {
+	for _, folder := range []func() (string, error){h.LogDir, h.EnsurePlugins} {
 		path, err := folder()
 		if err != nil {
 			t.Fatal(err)
@@ -103,7 +103,7 @@ func TestHomeMayBeALinkButItsFoldersMayNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.RunDir(); err != nil {
+	if _, err := h.LogDir(); err != nil {
 		t.Fatal(err)
 	}
 	for _, folder := range []string{"run", "store", "state", "logs"} {

@@ -13,8 +13,9 @@ import (
 	"strings"
 )
 
-// ManifestSpec is how to run a server that is not a single file of ours. Paths
-// are as written in the manifest; launch with Resolved.
+// ManifestSpec is how to run a server that is not a single file of ours, or to
+// reach one that runs elsewhere. Paths are as written in the manifest; launch
+// with Resolved.
 type ManifestSpec struct {
 	// Command is a path, or a bare name that is looked up on PATH. It is never
 	// split and never passed to a shell.
@@ -23,16 +24,23 @@ type ManifestSpec struct {
 	Env      map[string]string `json:"env"`
 	EnvAllow []string          `json:"env_allow"`
 	Cwd      string            `json:"cwd"` // "" = the launcher's choice
+
+	RemoteSpec // in place of Command, Args and Cwd
 }
 
-// Resolved returns a copy with Command, if it has a separator, and Cwd absolute;
-// relative ones start at the plugins folder. A bare command stays for PATH.
+// Resolved returns a copy that a launcher can start as it is: Command, if it has
+// a separator, and Cwd are absolute; relative ones start at the plugins folder. A
+// bare command stays for PATH. A server behind a url has become the command that
+// stands for it, see RemoteSpec.
 func (m ManifestSpec) Resolved(pluginsDir string) ManifestSpec {
 	absolute := func(path string) string {
 		if filepath.IsAbs(path) {
 			return path
 		}
 		return filepath.Join(pluginsDir, path)
+	}
+	if m.URL != "" {
+		return m.standIn(absolute)
 	}
 	if strings.ContainsRune(filepath.ToSlash(m.Command), '/') {
 		m.Command = absolute(m.Command)
@@ -50,8 +58,11 @@ func decodeManifest(r io.Reader) (ManifestSpec, error) {
 	if err := decodeStrict(r, &m); err != nil {
 		return ManifestSpec{}, err
 	}
-	if m.Command == "" || strings.Contains(m.Command, "\x00") {
-		return ManifestSpec{}, errors.New(`"command" is missing: name the program to run`)
+	if err := m.checkRemote(); err != nil {
+		return ManifestSpec{}, err
+	}
+	if m.URL == "" && (m.Command == "" || strings.Contains(m.Command, "\x00")) {
+		return ManifestSpec{}, errors.New(`"command" is missing: name the program to run, or the "url" of a remote server`)
 	}
 	if err := checkArgs(m.Args); err != nil {
 		return ManifestSpec{}, err
@@ -68,12 +79,18 @@ func parseManifest(data []byte) (*ManifestSpec, error) {
 }
 
 // judgeManifest decodes a manifest and looks for what it names.
-func judgeManifest(r io.Reader, pluginsDir string) error {
+func (f *File) judgeManifest(r io.Reader) error {
 	m, err := decodeManifest(r)
 	if err != nil {
 		return refuse(BadManifest, "%v", err)
 	}
-	m = m.Resolved(pluginsDir)
+	if f.URL = m.ShownURL(); f.URL != "" {
+		if _, err := FindRemote(); err != nil {
+			return refuse(NoCommand, "%v", err)
+		}
+		return nil
+	}
+	m = m.Resolved(filepath.Dir(f.Path))
 	if _, err := exec.LookPath(m.Command); err != nil {
 		where := "not on PATH: install it or write its full path"
 		if filepath.IsAbs(m.Command) {

@@ -9,9 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Lifetime says how long a backend lives.
@@ -38,11 +35,14 @@ type Settings struct {
 	DrainTimeout time.Duration
 	StopTimeout  time.Duration
 	CallTimeout  time.Duration
-	Tools        ToolSettings
-	Required     bool       // the host refuses to serve without it
-	Constraint   Constraint // which versions an upgrade may choose
-	KeepWarm     bool       // keep the old process through probation
-	Order        int        // position in merged lists, then by name
+	// HealthTimeout is how long a plugin with open calls may be silent before it is asked, and again before it is
+	// killed; negative = for ever ("off").
+	HealthTimeout time.Duration
+	Tools         ToolSettings
+	Required      bool       // no lists without it, and no start without a file of it
+	Constraint    Constraint // which versions an upgrade may choose
+	KeepWarm      bool       // keep the old process through probation
+	Order         int        // position in merged lists, then by name
 }
 
 // ToolSettings filters and renames a plugin's tools. Names are the plugin's own.
@@ -66,6 +66,7 @@ type settingsFile struct {
 	DrainTimeout string            `json:"drain_timeout"`
 	StopTimeout  string            `json:"stop_timeout"`
 	CallTimeout  string            `json:"call_timeout"`
+	Health       string            `json:"health_timeout"`
 	Tools        ToolSettings      `json:"tools"`
 	Required     bool              `json:"required"`
 	Constraint   string            `json:"constraint"`
@@ -133,6 +134,9 @@ func (f settingsFile) settings() (Settings, error) {
 	if s.Lifetime != Private && s.Lifetime != Shared {
 		return Settings{}, fmt.Errorf(`"lifetime" is %q: write "private" or "shared"`, clip(string(s.Lifetime)))
 	}
+	if err := s.checkShared(); err != nil {
+		return Settings{}, err
+	}
 	for _, duration := range []struct {
 		member string
 		text   string
@@ -143,8 +147,13 @@ func (f settingsFile) settings() (Settings, error) {
 		{"drain_timeout", f.DrainTimeout, &s.DrainTimeout},
 		{"stop_timeout", f.StopTimeout, &s.StopTimeout},
 		{"call_timeout", f.CallTimeout, &s.CallTimeout},
+		{"health_timeout", f.Health, &s.HealthTimeout},
 	} {
 		if duration.text == "" {
+			continue
+		}
+		if duration.text == "off" && duration.to == &s.HealthTimeout {
+			s.HealthTimeout = -1
 			continue
 		}
 		d, err := time.ParseDuration(duration.text)
@@ -166,6 +175,18 @@ func (f settingsFile) settings() (Settings, error) {
 		return Settings{}, err
 	}
 	return s, s.Tools.check()
+}
+
+// checkShared refuses what no host can see to when others use the same process.
+func (s Settings) checkShared() error {
+	switch {
+	case s.Lifetime != Shared:
+	case s.Exclusive:
+		return errors.New(`"exclusive" and "lifetime": "shared" exclude each other: an upgrade would have to stop a process that other hosts use. Take one of them out`)
+	case s.Serial:
+		return errors.New(`"serial" and "lifetime": "shared" exclude each other: each host would count its own calls only. Take one of them out, or let the plugin itself take one call at a time`)
+	}
+	return nil
 }
 
 // validToolName says whether every client accepts s as a tool's name:
@@ -207,41 +228,4 @@ func checkArgs(args []string) error {
 		return fmt.Errorf(`"args" entry %d has a NUL character in it`, i)
 	}
 	return nil
-}
-
-// decodeStrict decodes one JSON object. Unknown and repeated members, other
-// types, other case and trailing data are errors that name the member.
-func decodeStrict(r io.Reader, into any) error {
-	data, err := io.ReadAll(io.LimitReader(r, maxSmallFileBytes+1))
-	if err != nil {
-		return cause(err)
-	}
-	if len(data) > maxSmallFileBytes {
-		return fmt.Errorf("longer than %d bytes", maxSmallFileBytes)
-	}
-	if jsontext.Value(data).Kind() != '{' {
-		return errors.New("not a JSON object")
-	}
-	err = json.Unmarshal(data, into, json.RejectUnknownMembers(true))
-	var semantic *json.SemanticError
-	if !errors.As(err, &semantic) {
-		return err
-	}
-	member := strings.ReplaceAll(strings.TrimPrefix(string(semantic.JSONPointer), "/"), "/", ".")
-	if errors.Is(err, json.ErrUnknownName) {
-		return fmt.Errorf("unknown member %q", clip(member))
-	}
-	return fmt.Errorf("member %q cannot be a JSON %s", clip(member), kindText(semantic.JSONKind))
-}
-
-func kindText(kind jsontext.Kind) string {
-	switch kind {
-	case '{':
-		return "object"
-	case '[':
-		return "array"
-	case 't', 'f':
-		return "boolean"
-	}
-	return kind.String()
 }

@@ -19,8 +19,9 @@ func TestLoadSettings(t *testing.T) {
 		"env_allow": ["AWS_*", "TOKEN"],
 		"args": ["--name", "a b", "$HOME", "*", ""],
 		"exclusive": true, "serial": true, "read_only": true, "required": true, "keep_warm": true,
-		"lifetime": "shared",
+		"lifetime": "private",
 		"idle_retire": "10m", "start_timeout": "1.5s", "drain_timeout": "1m", "stop_timeout": "2s", "call_timeout": "90s",
+		"health_timeout": "off",
 		"tools": {"allow": ["a"], "deny": ["b"], "rename": {"a b": "a_b"}},
 		"constraint": "~> 1.2",
 		"order": -3
@@ -37,9 +38,9 @@ func TestLoadSettings(t *testing.T) {
 		Env:      map[string]string{"NOTES_ROOT": "/data/my notes", "EMPTY": ""},
 		EnvAllow: []string{"AWS_*", "TOKEN"}, Args: []string{"--name", "a b", "$HOME", "*", ""},
 		Exclusive: true, Serial: true, ReadOnly: true, Required: true, KeepWarm: true,
-		Lifetime:   Shared,
+		Lifetime:   Private,
 		IdleRetire: 10 * time.Minute, StartTimeout: 1500 * time.Millisecond, DrainTimeout: time.Minute,
-		StopTimeout: 2 * time.Second, CallTimeout: 90 * time.Second,
+		StopTimeout: 2 * time.Second, CallTimeout: 90 * time.Second, HealthTimeout: -1,
 		Tools:      ToolSettings{Allow: []string{"a"}, Deny: []string{"b"}, Rename: map[string]string{"a b": "a_b"}},
 		Constraint: constraint, Order: -3,
 	}
@@ -59,6 +60,10 @@ func TestLoadSettingsMissingIsZero(t *testing.T) {
 	if s, err := LoadSettings(dir, "empty"); err != nil || !reflect.DeepEqual(s, Settings{Lifetime: Private}) {
 		t.Errorf("%+v, %v", s, err)
 	}
+	put(t, dir, "shared.json", `{"lifetime":"shared","read_only":true}`, 0o644)
+	if s, err := LoadSettings(dir, "shared"); err != nil || !reflect.DeepEqual(s, Settings{Lifetime: Shared, ReadOnly: true}) {
+		t.Errorf("%+v, %v", s, err)
+	}
 	if _, err := LoadSettings(dir, "../x"); err == nil {
 		t.Error("a path was taken as a name")
 	}
@@ -67,32 +72,36 @@ func TestLoadSettingsMissingIsZero(t *testing.T) {
 func TestBadSettings(t *testing.T) {
 	dir := newFolder(t)
 	for content, reason := range map[string]string{
-		`{"requird":true}`:                 `unknown member "requird"`,
-		`{"tools":{"alow":[]}}`:            `unknown member "tools.alow"`,
-		`{"Env":{}}`:                       `unknown member "Env"`,
-		`{"exclusive":"yes"}`:              `member "exclusive" cannot be a JSON string`,
-		`{"args":["a",1]}`:                 `member "args.1" cannot be a JSON number`,
-		`{"env":true}`:                     `member "env" cannot be a JSON boolean`,
-		`{"tools":"all"}`:                  `member "tools" cannot be a JSON string`,
-		`{"args":{}}`:                      `member "args" cannot be a JSON object`,
-		`{"order":1.5}`:                    `member "order" cannot be a JSON number`,
-		`{"order":1,"order":2}`:            "order",
-		`{"lifetime":"forever"}`:           `write "private" or "shared"`,
-		`{"call_timeout":"soon"}`:          `"call_timeout" is "soon": write a duration above zero`,
-		`{"call_timeout":"0s"}`:            "above zero",
-		`{"stop_timeout":"-1s"}`:           "above zero",
-		`{"start_timeout":30}`:             `member "start_timeout" cannot be a JSON number`,
-		`{"constraint":"~> 1"}`:            `write "~> 1.0"`,
-		`{"env":{"A=B":"c"}}`:              `"A=B"`,
-		`{"env":{"":"c"}}`:                 "not empty",
-		`{"env":{"A":"\u0000"}}`:           "NUL",
-		`{"env_allow":["*"]}`:              "prefix",
-		`{"args":["\u0000"]}`:              "NUL",
-		`{"tools":{"rename":{"a":"b c"}}}`: `turns "a" into "b c"`,
-		`[]`:                               "not a JSON object",
-		`null`:                             "not a JSON object",
-		``:                                 "not a JSON object",
-		`{} {}`:                            "",
+		`{"requird":true}`:                       `unknown member "requird"`,
+		`{"tools":{"alow":[]}}`:                  `unknown member "tools.alow"`,
+		`{"Env":{}}`:                             `unknown member "Env"`,
+		`{"exclusive":"yes"}`:                    `member "exclusive" cannot be a JSON string`,
+		`{"args":["a",1]}`:                       `member "args.1" cannot be a JSON number`,
+		`{"env":true}`:                           `member "env" cannot be a JSON boolean`,
+		`{"tools":"all"}`:                        `member "tools" cannot be a JSON string`,
+		`{"args":{}}`:                            `member "args" cannot be a JSON object`,
+		`{"order":1.5}`:                          `member "order" cannot be a JSON number`,
+		`{"order":1,"order":2}`:                  "order",
+		`{"lifetime":"forever"}`:                 `write "private" or "shared"`,
+		`{"lifetime":"shared","exclusive":true}`: `"exclusive" and "lifetime": "shared" exclude each other`,
+		`{"lifetime":"shared","serial":true}`:    `"serial" and "lifetime": "shared" exclude each other`,
+		`{"call_timeout":"soon"}`:                `"call_timeout" is "soon": write a duration above zero`,
+		`{"call_timeout":"0s"}`:                  "above zero",
+		`{"stop_timeout":"-1s"}`:                 "above zero",
+		`{"call_timeout":"off"}`:                 "above zero",
+		`{"health_timeout":"0s"}`:                "above zero",
+		`{"start_timeout":30}`:                   `member "start_timeout" cannot be a JSON number`,
+		`{"constraint":"~> 1"}`:                  `write "~> 1.0"`,
+		`{"env":{"A=B":"c"}}`:                    `"A=B"`,
+		`{"env":{"":"c"}}`:                       "not empty",
+		`{"env":{"A":"\u0000"}}`:                 "NUL",
+		`{"env_allow":["*"]}`:                    "prefix",
+		`{"args":["\u0000"]}`:                    "NUL",
+		`{"tools":{"rename":{"a":"b c"}}}`:       `turns "a" into "b c"`,
+		`[]`:                                     "not a JSON object",
+		`null`:                                   "not a JSON object",
+		``:                                       "not a JSON object",
+		`{} {}`:                                  "",
 		`{"args":["` + strings.Repeat("x", maxSmallFileBytes) + `"]}`: "longer than 1048576 bytes",
 	} {
 		put(t, dir, "a.json", content, 0o644)
@@ -172,6 +181,6 @@ func FuzzSettings(f *testing.F) {
 			t.Errorf("the message repeats too much of the input: %d bytes", len(err.Error()))
 		}
 		_, _ = parseManifest([]byte(text))
-		_, _ = readDigest(strings.NewReader(text), "a")
+		_, _ = ReadDigest(strings.NewReader(text), "a")
 	})
 }

@@ -83,7 +83,7 @@ func (s *source) checkSidecar(sum string) error {
 		return fmt.Errorf("sidecar %s: %w", path, err)
 	}
 	defer file.Close()
-	want, err := readDigest(file, s.entry)
+	want, err := ReadDigest(file, s.entry)
 	if err != nil {
 		return fmt.Errorf("sidecar %s: %w", path, err)
 	}
@@ -93,10 +93,11 @@ func (s *source) checkSidecar(sum string) error {
 	return nil
 }
 
-// readDigest finds the digest of entry in what sha256sum, shasum or openssl
-// write: a bare digest, "HEX  name", "HEX *name" or "SHA256 (name) = HEX".
-// Errors are *entryError.
-func readDigest(r io.Reader, entry string) (string, error) {
+// ReadDigest finds the digest of entry in what sha256sum, shasum or openssl
+// write: a bare digest, "HEX  name", "HEX *name" or "SHA256 (name) = HEX". The
+// name is that of the entry, in any folder. An error says what is wrong with the
+// text and what would be right.
+func ReadDigest(r io.Reader, entry string) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxSmallFileBytes+1))
 	if err != nil {
 		return "", refuse(Unreadable, "cannot read it: %v", cause(err))
@@ -106,7 +107,7 @@ func readDigest(r io.Reader, entry string) (string, error) {
 	}
 	for line := range strings.Lines(string(data)) {
 		fields := strings.FieldsFunc(line, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("*()=", r) })
-		digest := slices.IndexFunc(fields, isDigest)
+		digest := slices.IndexFunc(fields, IsDigest)
 		if digest < 0 {
 			continue
 		}
@@ -115,10 +116,11 @@ func readDigest(r io.Reader, entry string) (string, error) {
 			return strings.ToLower(fields[digest]), nil
 		}
 	}
-	return "", refuse(BadDigest, "no sha256 of %s in it: run: sha256sum %s > %s", entry, quoteArg(entry), quoteArg(entry+sidecarSuffix))
+	return "", refuse(BadDigest, "no sha256 of %s in it: run: sha256sum %s > %s", entry, QuoteArg(entry), QuoteArg(entry+sidecarSuffix))
 }
 
-func isDigest(s string) bool {
+// IsDigest reports whether s is a SHA-256 in hex.
+func IsDigest(s string) bool {
 	raw, err := hex.DecodeString(s)
 	return err == nil && len(raw) == sha256.Size
 }

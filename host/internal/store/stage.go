@@ -136,7 +136,7 @@ func (h *Home) install(b Build, temporary string) error {
 		return err
 	}
 	step("stage.renamed")
-	if err := syncFolder(folder); err != nil {
+	if err := SyncFolder(folder); err != nil {
 		return err
 	}
 	step("stage.done")

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -76,6 +77,12 @@ type PluginState struct {
 	LastStartError  string    `json:"last_start_error,omitempty"`
 	LastStartSHA256 string    `json:"last_start_sha256,omitempty"`
 	LastStartTime   time.Time `json:"last_start_time,omitzero"`
+	// LastRefusal says why the last session was not opened by a process that had started, such as that of a server
+	// that cannot be reached; "" if it was. The next start waits for it all the same.
+	LastRefusal     string    `json:"last_refusal,omitempty"`
+	LastRefusalTime time.Time `json:"last_refusal_time,omitzero"`
+	// Instance tells shared processes apart that were started before and after a restart; "" before the first.
+	Instance string `json:"instance,omitempty"`
 	// Era remembers, by build digest, which protocol era a server speaks.
 	Era map[string]string `json:"era,omitempty"`
 }
@@ -85,6 +92,7 @@ type PluginState struct {
 type State struct {
 	home   *Home
 	digest string // names the plugins folder
+	warm   warm
 }
 
 // StateError is a state that cannot be used. Corrupt says that the file was read
@@ -198,11 +206,17 @@ func readBounded(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, limit+1))
-	if err == nil && int64(len(data)) > limit {
+	size := int64(0)
+	if info, err := file.Stat(); err == nil {
+		size = min(info.Size(), limit)
+	}
+	// A byte more than the file has lets its end be seen by the first read.
+	data := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	_, err = data.ReadFrom(io.LimitReader(file, limit+1))
+	if err == nil && int64(data.Len()) > limit {
 		err = &damagedError{fmt.Sprintf("longer than %d bytes", limit)}
 	}
-	return data, err
+	return data.Bytes(), err
 }
 
 func encodeState(p PluginState) ([]byte, error) {
@@ -298,7 +312,7 @@ func (s *State) replace(name string, p PluginState) error {
 		return s.wrap(name, err)
 	}
 	step("state.renamed")
-	if err := syncFolder(s.path()); err != nil {
+	if err := SyncFolder(s.path()); err != nil {
 		found, readErr := readBounded(s.file(name), maxStateBytes)
 		if readErr != nil || string(found) != string(data) {
 			return s.wrap(name, err)

@@ -100,9 +100,9 @@ func judgeFolder(path string, info fs.FileInfo) error {
 	case !info.IsDir():
 		e.Reason, e.Fix = FolderNotDir, "choose another folder"
 	case uid != os.Geteuid():
-		e.Reason, e.Fix = FolderForeign, fmt.Sprintf("use a folder of your own, or run: sudo chown %d %s", os.Geteuid(), quoteArg(path))
+		e.Reason, e.Fix = FolderForeign, fmt.Sprintf("use a folder of your own, or run: sudo chown %d %s", os.Geteuid(), QuoteArg(path))
 	case info.Mode().Perm()&0o022 != 0:
-		e.Reason, e.Fix = FolderWritable, "run: chmod go-w "+quoteArg(path)
+		e.Reason, e.Fix = FolderWritable, "run: chmod go-w "+QuoteArg(path)
 	default:
 		return nil
 	}
@@ -119,7 +119,7 @@ func folderOpenError(path string, err error) error {
 	case errors.Is(err, fs.ErrNotExist) && statErr == nil:
 		e.Fix = "the link leads nowhere"
 	case errors.Is(err, fs.ErrNotExist):
-		e.Reason, e.Fix = FolderMissing, "run: mkdir -p -m 700 "+quoteArg(path)
+		e.Reason, e.Fix = FolderMissing, "run: mkdir -p -m 700 "+QuoteArg(path)
 	case errors.Is(err, fs.ErrPermission):
 		e.Fix = "check the permissions of it and of the folders above"
 	case statErr == nil && info.Mode()&fs.ModeSymlink != 0:
@@ -130,9 +130,9 @@ func folderOpenError(path string, err error) error {
 	return e
 }
 
-// quoteArg quotes a path for the shells of people who copy a command from a
+// QuoteArg quotes a path for the shells of people who copy a command from a
 // message.
-func quoteArg(path string) string {
+func QuoteArg(path string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
 			r == '/' || r == '.' || r == '_' || r == '-' || r == '+' || r == ','
@@ -198,7 +198,7 @@ func openEntry(root *os.Root, dir, entry string) (*os.File, fs.FileInfo, error) 
 	file, err := root.OpenFile(inside, os.O_RDONLY|openNonblock, 0)
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) {
-			return nil, nil, refuse(Unreadable, "permission denied: run: chmod u+r %s", quoteArg(path))
+			return nil, nil, refuse(Unreadable, "permission denied: run: chmod u+r %s", QuoteArg(path))
 		}
 		return nil, nil, refuse(Unreadable, "cannot open it: %v", cause(err))
 	}
@@ -241,9 +241,9 @@ func judgeFile(path string, info fs.FileInfo) error {
 	case uid != 0 && uid != os.Geteuid():
 		return refuse(Unsafe, "belongs to uid %d, who could change it: run: cp it into the folder as yourself", uid)
 	case info.Mode().Perm()&0o022 != 0:
-		return refuse(Unsafe, "others may write it (mode %04o): run: chmod go-w %s", info.Mode().Perm(), quoteArg(path))
+		return refuse(Unsafe, "others may write it (mode %04o): run: chmod go-w %s", info.Mode().Perm(), QuoteArg(path))
 	case info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0:
-		return refuse(Unsafe, "it is a set-id program: run: chmod ug-s %s", quoteArg(path))
+		return refuse(Unsafe, "it is a set-id program: run: chmod ug-s %s", QuoteArg(path))
 	}
 	return nil
 }

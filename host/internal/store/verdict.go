@@ -34,6 +34,7 @@ const (
 	BadDigest     Verdict = "bad-digest"     // a sidecar without a usable digest
 	BadManifest   Verdict = "bad-manifest"   // a manifest that does not decode
 	BadSettings   Verdict = "bad-settings"   // settings that do not decode
+	NotShareable  Verdict = "not-shareable"  // a manifest whose settings want one process for all hosts
 )
 
 // Kind says what a plugin file holds.
@@ -43,7 +44,7 @@ type Kind uint8
 const (
 	NoKind   Kind = iota
 	Binary        // an executable file
-	Manifest      // a JSON file that names a command
+	Manifest      // a JSON file that names a command or a url
 )
 
 // String returns "binary", "manifest" or "".
@@ -78,12 +79,15 @@ type File struct {
 	Name    string    `json:"name,omitempty"`   // the plugin; "" when the entry's name gives none
 	Version Version   `json:"version,omitzero"` // zero when the entry's name gives none
 	Kind    Kind      `json:"kind,omitempty"`
+	URL     string    `json:"url,omitempty"`  // of a remote server, without its secrets
 	OS      string    `json:"os,omitempty"`   // from the entry's name, "" = any
 	Arch    string    `json:"arch,omitempty"` // from the entry's name, "" = any
 	Verdict Verdict   `json:"verdict"`
 	Reason  string    `json:"reason,omitempty"` // what is wrong, why, what to do; "" when ready
 	Size    int64     `json:"size"`             // bytes
 	ModTime time.Time `json:"mod_time,omitzero"`
+
+	shared bool // settings that ask for Shared
 }
 
 // Native says that the file is named for this system.

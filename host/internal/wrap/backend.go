@@ -15,14 +15,6 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// revisions are what a wrapped server serves: its own, and the other era by a bridge.
-var revisions = []string{revisionModern, revisionLegacy, "2025-06-18", "2025-03-26", "2024-11-05"}
-
-const (
-	revisionModern = "2026-07-28" // the first without a handshake
-	revisionLegacy = "2025-11-25" // the last with one
-)
-
 const (
 	// lastFrames is how long the host may take to read what the server said last, once every process has
 	// ended: 1 s, as long as the slot waits for either end of a backend.
@@ -46,6 +38,9 @@ type Config struct {
 	MaxFrameBytes int
 	// ProbeTimeout bounds the wait for the answer to server/discover; 0 means DefaultProbeTimeout.
 	ProbeTimeout time.Duration
+	// HealthTimeout is how long a process that owes an answer may leave a ping unanswered before sox/health is not
+	// answered either. 0 asks that of no server: many run a tool on the thread that would have to answer.
+	HealthTimeout time.Duration
 }
 
 // Backend is a wrapped server. It implements slot.Backend and is safe for concurrent use. Whoever launched it
@@ -121,8 +116,8 @@ func (b *Backend) sayReady() {
 		Protocol:     wire.ProtocolRange{Min: wire.Protocol, Max: wire.Protocol},
 		Name:         b.cfg.Spec.Plugin,
 		Version:      b.cfg.Spec.Version,
-		MCP:          revisions,
-		Capabilities: wire.Capabilities{Cancel: true, Health: true},
+		MCP:          wire.Revisions(), // its own era, and the other one translated
+		Capabilities: wire.Capabilities{Cancel: true, Health: b.cfg.HealthTimeout > 0},
 	})
 	if err == nil { // strings and numbers always marshal
 		err = b.conn.Notify(0, wire.MethodReady, params)
@@ -310,6 +305,19 @@ func (b *Backend) Tail() []string {
 	default:
 		return nil
 	}
+}
+
+// Kill ends every process and what it started by SIGKILL, and returns when they are gone. The backend ends with
+// them, by itself.
+func (b *Backend) Kill() {
+	b.mu.Lock()
+	all := b.childrenLocked()
+	b.mu.Unlock()
+	var kills sync.WaitGroup
+	for _, c := range all {
+		kills.Go(c.proc.Kill) // bounded by itself
+	}
+	kills.Wait()
 }
 
 // Stop ends every process and what it started by the ladder, and returns when the backend has ended. It takes

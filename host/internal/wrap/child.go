@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sox-host/sox-host/host/internal/pace"
 	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -23,6 +24,8 @@ const (
 	// maxSalvage is in how many places of a line of junk a message is looked for: 16. Each costs at most one
 	// pass over the line.
 	maxSalvage = 16
+	// leastPause is the shortest pause of the reader for its pace: 4 ms, so that timers are few.
+	leastPause = 4 * time.Millisecond
 )
 
 // afterCrash stops what is left of a process that has ended or lost its stdout: nobody waits for an answer.
@@ -35,17 +38,20 @@ type Process interface {
 	Exited() <-chan struct{}
 	Exit() process.Exit
 	Tail() []string
+	Kill()
 	Stop(process.Ladder)
 }
 
 // child is one process of the wrapped server and the lines to and from it. Whoever starts it runs run.
 type child struct {
-	proc   Process
-	in     *rpc.Sink
-	deaf   <-chan struct{} // closed when stdin takes nothing more
-	stdout io.ReadCloser
-	limit  int // bytes of a line
-	junk   junk
+	proc    Process
+	in      *rpc.Sink
+	deaf    <-chan struct{} // closed when stdin takes nothing more: the server will never read again
+	stdout  io.ReadCloser
+	limit   int // bytes of a line
+	junk    junk
+	pace    *pace.Pace // of reading junk
+	dropped int        // junk that the pace has not been told of; of the reading goroutine
 
 	quit     chan struct{} // closed by retire
 	quitOnce sync.Once
@@ -61,7 +67,8 @@ func (c *Config) spawn(ctx context.Context) (*child, error) {
 		return nil, err
 	}
 	stdin, stdout := proc.Stdio()
-	in, deaf := newStdin(stdin)
+	in, deaf := rpc.NewSink(stdin, rpc.PluginBacklogBytes), make(chan struct{})
+	in.Failed = func(error) { close(deaf) } // perhaps in a goroutine of the Sink
 	return &child{
 		proc:   proc,
 		in:     in,
@@ -69,6 +76,7 @@ func (c *Config) spawn(ctx context.Context) (*child, error) {
 		stdout: stdout,
 		limit:  c.MaxFrameBytes,
 		junk:   junk{output: spec.Output},
+		pace:   process.OutputPace(),
 		quit:   make(chan struct{}),
 		ended:  make(chan struct{}),
 	}, nil
@@ -132,15 +140,15 @@ func (c *child) run(to receiver) {
 		over = true
 		select {
 		case <-read:
-			within(c.proc.Exited(), exitWait)
+			process.Within(c.proc.Exited(), exitWait)
 		case <-c.proc.Exited():
-			within(read, outputWait)
+			process.Within(read, outputWait)
 		case <-deaf:
 			if c.retired() { // we hung up, and somebody else is stopping it
 				deaf, over = nil, false
 				break
 			}
-			within(read, exitWait)
+			process.Within(read, exitWait)
 		}
 	}
 	c.proc.Stop(afterCrash)
@@ -149,18 +157,6 @@ func (c *child) run(to receiver) {
 	c.in.Fail(io.ErrClosedPipe)
 	c.in.Wait()
 	c.junk.end()
-}
-
-// within waits for event, at most d.
-func within(event <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-event:
-		return true
-	case <-timer.C:
-		return false
-	}
 }
 
 // read passes lines on until the stream ends.
@@ -172,7 +168,7 @@ func (c *child) read(to receiver) {
 		var size *wire.LineSizeError
 		switch {
 		case errors.As(err, &size):
-			c.junk.line([]byte("(" + size.Error() + ")"))
+			c.drop([]byte("(" + size.Error() + ")"))
 			if size.ResponseID != nil {
 				to.unusable(c, size.ResponseID, tooLarge(size))
 			}
@@ -181,6 +177,7 @@ func (c *child) read(to receiver) {
 		default:
 			c.line(to, &env, line)
 		}
+		c.keepPace()
 	}
 }
 
@@ -190,30 +187,56 @@ func (c *child) line(to receiver, env *wire.Envelope, line []byte) {
 	var fault *wire.EnvelopeError
 	switch {
 	case err == nil && env.Kind == wire.Ack: // no message of JSON-RPC
-		c.junk.line(line)
+		c.drop(line)
 	case err == nil:
 		to.message(c, env)
 	case errors.As(err, &fault) && fault.Batch:
 		c.batch(to, env, line)
 	case fault != nil && fault.ResponseID != nil:
-		c.junk.line(line)
+		c.drop(line)
 		to.unusable(c, fault.ResponseID, wire.Errorf(wire.CodeInternal, "the server's answer is no valid JSON-RPC: %s", fault.Reason))
 	case fault != nil && fault.Code == wire.CodeParseError:
 		c.salvage(to, env, line)
 	default:
-		c.junk.line(line)
+		c.drop(line)
+	}
+}
+
+// drop files a line that is no message.
+func (c *child) drop(line []byte) {
+	c.junk.line(line)
+	c.dropped += process.OutputCost(1, len(line))
+}
+
+// keepPace makes a server wait that floods with what is no message: it is read at the pace of any other output. What was
+// found beside that has been passed on.
+func (c *child) keepPace() {
+	if c.dropped == 0 {
+		return
+	}
+	wait := c.pace.Take(c.dropped)
+	c.dropped = 0
+	if wait < leastPause {
+		return
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.proc.Exited():
+	case <-c.quit:
 	}
 }
 
 // batch passes the elements of an array on one by one.
 func (c *child) batch(to receiver, env *wire.Envelope, line []byte) {
 	if !wire.ValidValue(line) {
-		c.junk.line(line)
+		c.drop(line)
 		return
 	}
 	wire.EachElement(line, func(value []byte) bool {
 		if len(value) > 0 && value[0] == '[' { // arrays do not nest
-			c.junk.line(value)
+			c.drop(value)
 		} else {
 			c.line(to, env, value)
 		}
@@ -226,18 +249,18 @@ func (c *child) batch(to receiver, env *wire.Envelope, line []byte) {
 func (c *child) salvage(to receiver, env *wire.Envelope, line []byte) {
 	at := 0
 	for range maxSalvage {
-		next := bytes.Index(line[at+1:], []byte(`{"`))
+		next := bytes.Index(line[min(at+1, len(line)):], []byte(`{"`))
 		if next < 0 {
 			break
 		}
 		at += 1 + next
 		if wire.Scan(line[at:], env) == nil && env.Kind != wire.Ack {
-			c.junk.line(line[:at])
+			c.drop(line[:at])
 			to.message(c, env)
 			return
 		}
 	}
-	c.junk.line(line)
+	c.drop(line)
 }
 
 // tooLarge is the answer for a response over the size limit.

@@ -21,8 +21,17 @@
 // A session of the server's own era is passed through. Which era that is, is found out once for each build and
 // remembered (Eras). A modern session asks for it beforehand: server/discover in a process of its own, see
 // probe. A legacy session tries initialize first, since nearly every server has it, and asks only if that is
-// refused. Two bridges serve the rest: overLegacy and overModern. What a legacy server asks of a modern client
-// goes to the host, which puts it into the result of a call, and the other way round; see reverse.go.
+// refused without saying why. Two dialects serve the rest, with the translations of package bridge:
+//
+//	session  server   dialect        what is not one message for another
+//	legacy   legacy   legacyDirect   nothing; what follows a log level waits until the server has answered that
+//	modern   legacy   overLegacy     the handshake comes with the first request; a listen becomes subscriptions
+//	legacy   modern   overModern     ping and log levels are answered here; subscriptions become one listen
+//	modern   modern   modernDirect   nothing; the listen is the host's
+//
+// Errors pass as they are: the gateway gives those of every plugin the form of the client's era. What a legacy
+// server asks of a modern client goes to the host, which puts it into the result of a call, and the other way
+// round.
 //
 // # Deaths
 //

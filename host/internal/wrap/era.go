@@ -1,9 +1,10 @@
 package wrap
 
 import (
-	"fmt"
+	"context"
 	"time"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
@@ -22,7 +23,8 @@ const (
 // out again.
 type Eras interface {
 	Load() Era
-	Save(Era)
+	// Save ends with ctx, which is done when the server is being stopped.
+	Save(ctx context.Context, era Era)
 }
 
 const (
@@ -64,12 +66,12 @@ func (b *Backend) remember(era Era) {
 	b.era = era
 	b.mu.Unlock()
 	if !known && b.cfg.Eras != nil {
-		b.cfg.Eras.Save(era)
+		b.cfg.Eras.Save(b.ctx, era)
 	}
 }
 
-// findEra returns the era of the build. If it is not known, or suspect and not asked for by this backend yet,
-// the server is asked. One caller at a time asks.
+// findEra returns the era of the build. If it is not known, or suspect and this backend has had no answer yet, the
+// server is asked: who was silent before may only have been slow to start. One caller at a time asks.
 func (b *Backend) findEra(suspect bool, patience time.Duration) (Era, error) {
 	select {
 	case b.eraC <- struct{}{}:
@@ -84,12 +86,12 @@ func (b *Backend) findEra(suspect bool, patience time.Duration) (Era, error) {
 	if era != "" && (!suspect || probed || era != Legacy) {
 		return era, nil
 	}
-	era, err := b.probe(patience)
+	era, answered, err := b.probe(patience)
 	if err != nil {
 		return "", err
 	}
 	b.mu.Lock()
-	b.probed = true
+	b.probed = answered || suspect // patience has an end
 	b.mu.Unlock()
 	b.remember(era)
 	b.log.Debug("asked the server for its era", "era", string(era))
@@ -97,25 +99,24 @@ func (b *Backend) findEra(suspect bool, patience time.Duration) (Era, error) {
 }
 
 // probe asks a fresh process for server/discover and stops it. Only an answer that lists the modern revision
-// means modern; an error of any code, silence and an exit all mean legacy. The process is thrown away, since
-// some servers cannot be initialized after the question, and some have exited by it. An error means that the
-// command could not be started.
-func (b *Backend) probe(patience time.Duration) (Era, error) {
+// means modern; an error of any code, silence and an exit all mean legacy. answered is false for silence. The process
+// is thrown away, since some servers cannot be initialized after the question, and some have exited by it. An error
+// means that the command could not be started.
+func (b *Backend) probe(patience time.Duration) (era Era, answered bool, err error) {
 	c, err := b.cfg.spawn(b.ctx)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	c.retire()
 	p := &prober{answered: make(chan bool, 1)}
 	if !b.attend(c, p) {
-		return "", errEnding
+		return "", false, errEnding
 	}
 	defer func() {
 		c.proc.Stop(afterProbe)
 		<-c.ended
 	}()
-	params := fmt.Appendf(nil, `{"_meta":{"%sprotocolVersion":"%s","%sclientInfo":%s,"%sclientCapabilities":{}}}`,
-		metaPrefix, revisionModern, metaPrefix, ourselves, metaPrefix)
+	params := bridge.Claim(nil, bridge.Claims{ClientInfo: []byte(bridge.Anonymous)})
 	err = c.send(func(dst []byte) []byte {
 		return wire.AppendRequest(dst, wire.Head{ID: probeID}, "server/discover", params)
 	})
@@ -124,7 +125,7 @@ func (b *Backend) probe(patience time.Duration) (Era, error) {
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	era := Legacy
+	era, answered = Legacy, true
 	select {
 	case modern := <-p.answered:
 		if modern {
@@ -132,12 +133,13 @@ func (b *Backend) probe(patience time.Duration) (Era, error) {
 		}
 	case <-c.ended:
 	case <-timer.C:
+		answered = false
 	case <-b.ctx.Done():
 	}
 	if b.closing() { // perhaps it ended only because of that
-		return "", errEnding
+		return "", false, errEnding
 	}
-	return era, nil
+	return era, answered, nil
 }
 
 // probeID is the id of the only request of a probe.
@@ -152,12 +154,23 @@ func (p *prober) message(_ *child, env *wire.Envelope) {
 	if id, ok := wire.ParseUint(env.ID()); env.Kind != wire.Response || !ok || id != probeID {
 		return
 	}
-	modern := false
-	wire.EachElement(wire.Member(env.Result(), "supportedVersions"), func(raw []byte) bool {
-		modern = modern || string(wire.Unquote(raw)) == revisionModern
-		return true
+	p.say(listsModern(wire.Member(env.Result(), "supportedVersions")))
+}
+
+// listsModern reports an array of revisions that has the modern one.
+func listsModern(revisions []byte) (modern bool) {
+	wire.EachElement(revisions, func(raw []byte) bool {
+		modern = string(wire.Unquote(raw)) == wire.RevisionModern
+		return !modern
 	})
-	p.say(modern)
+	return modern
+}
+
+// saysModern reports a refusal of initialize that says that the server has the modern era (MCP 2026-07-28,
+// UnsupportedProtocolVersionError).
+func saysModern(errObj []byte) bool {
+	code, _ := bridge.CodeOf(errObj)
+	return code == wire.CodeUnsupportedVersion && listsModern(wire.Member(wire.Member(errObj, "data"), "supported"))
 }
 
 func (p *prober) unusable(*child, []byte, *wire.Error) { p.say(false) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sox-host/sox-host/plugin/rpc"
+	"github.com/sox-host/sox-host/plugin/wire"
 )
 
 func TestEra_is_asked_for_once_in_a_process_of_its_own(t *testing.T) {
@@ -52,12 +53,12 @@ func TestEra_is_asked_for_once_in_a_process_of_its_own(t *testing.T) {
 				})
 				r := newRig(t, Config{Start: s.start})
 				began := time.Now()
-				r.open(1, revisionModern)
+				r.open(1, wire.RevisionModern)
 				if took := time.Since(began); took != c.takes {
 					t.Errorf("opening took %v, want %v", took, c.takes)
 				}
 				r.must(1, "server/discover", "{"+modernMeta+"}")
-				r.open(2, revisionModern)
+				r.open(2, wire.RevisionModern)
 				if r.eras.Load() != c.want || r.eras.saved != 1 || discovered != 1 || s.count() != 3 {
 					t.Errorf("era %q saved %d times, asked %d times, %d processes", r.eras.era, r.eras.saved, discovered, s.count())
 				}
@@ -79,7 +80,7 @@ func TestEra_that_is_remembered_costs_nothing(t *testing.T) {
 				return 0
 			})
 			r := newRig(t, Config{Start: s.start, Eras: &eraMemory{era: era}})
-			r.open(1, revisionModern)
+			r.open(1, wire.RevisionModern)
 			if got := r.must(1, "server/discover", "{"+modernMeta+"}"); member(got, "supportedVersions") != `["2026-07-28"]` {
 				t.Error(got)
 			}
@@ -118,7 +119,7 @@ func TestEra_a_refused_initialize_of_a_legacy_server_is_the_answer(t *testing.T)
 		return 0
 	})
 	r := newRig(t, Config{Start: s.start})
-	r.open(1, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
 	for range 2 { // the second time without asking again
 		if e := r.refused(1, "initialize", initParams); e.Code != -32000 || e.Message != "no key" {
 			t.Error(e)
@@ -127,7 +128,7 @@ func TestEra_a_refused_initialize_of_a_legacy_server_is_the_answer(t *testing.T)
 	if s.count() != 2 {
 		t.Errorf("%d processes", s.count())
 	}
-	r.open(2, revisionModern)
+	r.open(2, wire.RevisionModern)
 	for range 2 {
 		if e := r.refused(2, "server/discover", "{"+modernMeta+"}"); e.Message != "no key" {
 			t.Errorf("over a bridge: %v", e)
@@ -175,7 +176,7 @@ func TestOverLegacy_a_modern_client_gets_modern_answers(t *testing.T) {
 		return 0
 	})
 	r := newRig(t, Config{Start: s.start, Eras: &eraMemory{era: Legacy}})
-	r.open(4, revisionModern)
+	r.open(4, wire.RevisionModern)
 	discover := r.must(4, "server/discover", "{"+modernMeta+"}")
 	const info = `{"name":"old","version":"9"}`
 	for path, want := range map[string]string{
@@ -227,10 +228,11 @@ func TestOverLegacy_a_modern_client_gets_modern_answers(t *testing.T) {
 		t.Errorf("the host was told %s", m.raw)
 	}
 
-	if e := r.refused(4, "resources/read", "{}"); e.Code != -32602 || e.Message != "gone" || string(e.Data) != `{"uri":"x"}` {
+	// Errors are the gateway's to translate, as those of any plugin.
+	if e := r.refused(4, "resources/read", "{}"); e.Code != wire.CodeResourceNotFound || e.Message != "gone" || string(e.Data) != `{"uri":"x"}` {
 		t.Errorf("not found: %v %s", e, e.Data)
 	}
-	if e := r.refused(4, "prompts/get", "{}"); e.Code != -32603 {
+	if e := r.refused(4, "prompts/get", "{}"); e.Code != 0 {
 		t.Errorf("code 0: %v", e)
 	}
 	if e := r.refused(4, "subscriptions/listen", "{}"); e.Code != -32602 {
@@ -259,7 +261,7 @@ func TestOverLegacy_a_listen_becomes_subscriptions(t *testing.T) {
 		return 0
 	})
 	r := newRig(t, Config{Start: s.start, Eras: &eraMemory{era: Legacy}})
-	r.open(4, revisionModern)
+	r.open(4, wire.RevisionModern)
 	r.must(4, "server/discover", "{"+modernMeta+"}")
 	id, done := r.start(4, "subscriptions/listen", `{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a","b"]}}`)
 	want := fmt.Sprintf(`{"_meta":{"io.modelcontextprotocol/subscriptionId":%d},"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a","b"]}}`, id)
@@ -305,7 +307,7 @@ func TestOverLegacy_requests_that_come_during_the_handshake_follow_it_in_order(t
 		return 0
 	})
 	r := newRig(t, Config{Start: s.start, Eras: &eraMemory{era: Legacy}})
-	r.open(1, revisionModern)
+	r.open(1, wire.RevisionModern)
 	_, first := r.start(1, "prompts/list", "{}")
 	await(t, "initialize", initialize)
 	_, second := r.start(1, "tools/list", "{}")
@@ -319,5 +321,47 @@ func TestOverLegacy_requests_that_come_during_the_handshake_follow_it_in_order(t
 	want := "initialize notifications/initialized prompts/list tools/list"
 	if got := strings.Join(order, " "); got != want {
 		t.Errorf("the server saw %s, want %s", got, want)
+	}
+}
+
+// A modern-only server that is slow to start counts as legacy at first, as silent ones do. It refuses initialize then,
+// and is served as what it is, whether it says why or has to be asked.
+func TestEra_a_modern_server_that_is_slow_to_start(t *testing.T) {
+	for name, c := range map[string]struct {
+		refusal   string
+		processes int
+	}{
+		"says_why":      {`{"code":-32022,"message":"unsupported","data":{"supported":["2026-07-28"],"requested":"2025-11-25"}}`, 3},
+		"says_nothing":  {`{"code":-32601,"message":"method not found"}`, 4},
+		"says_no_names": {`{"code":-32022,"message":"unsupported"}`, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fakes(func(p *fake) int {
+					if p.number == 1 { // installs itself
+						<-time.After(DefaultProbeTimeout + time.Second)
+					}
+					p.each(func(m message) {
+						switch {
+						case m.Method == "initialize":
+							p.say(`{"jsonrpc":"2.0","id":%s,"error":%s}`, m.ID, c.refusal)
+						case modern(m, p.say):
+						case m.Method == "tools/list":
+							p.say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[]}}`, m.ID)
+						}
+					})
+					return 0
+				})
+				r := newRig(t, Config{Start: s.start})
+				r.open(1, wire.RevisionModern)
+				if got := r.must(1, "server/discover", "{"+modernMeta+"}"); member(got, "instructions") != `"be quick"` {
+					t.Errorf("discover: %s", got)
+				}
+				r.must(1, "tools/list", "{"+modernMeta+"}")
+				if s.count() != c.processes || r.eras.Load() != ModernOnly {
+					t.Errorf("%d processes, era %q", s.count(), r.eras.Load())
+				}
+			})
+		})
 	}
 }

@@ -42,12 +42,14 @@ func TestJunk_goes_to_the_log_and_the_answer_to_the_host(t *testing.T) {
 		{"header", "Content-Length: 12\r\n\r\n" + answer, []string{"Content-Length: 12"}, 0},
 		{"pretty", "{\n  \"jsonrpc\": \"2.0\"\n}\n" + answer, []string{"{", `  "jsonrpc": "2.0"`, "}"}, 0},
 		{"separators", "a\u2028b\u0085c\n" + answer, []string{"a\u2028b\u0085c"}, 0},
+		{"a_byte_order_mark_alone", "\ufeff\n" + answer, nil, 0},
+		{"a_byte_order_mark_before_the_answer", "\ufeff" + answer, nil, 0},
 		{"crlf", strings.TrimSuffix(answer, "\n") + "\r\n", nil, 0},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, Config{Start: says(c.text).start})
-			r.open(1, revisionLegacy)
+			r.open(1, wire.RevisionLegacy)
 			if got := r.must(1, "tools/call", "{}"); got != `{"ok":1}` {
 				t.Errorf("the answer is %s", got)
 			}
@@ -81,7 +83,7 @@ func TestJunk_an_answer_that_cannot_be_used_fails_its_request(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, Config{Start: says(c.text).start, MaxFrameBytes: 200_000})
-			r.open(1, revisionLegacy)
+			r.open(1, wire.RevisionLegacy)
 			if e := r.refused(1, "tools/call", "{}"); e.Code != c.want {
 				t.Errorf("%v, want code %d", e, c.want)
 			}
@@ -105,11 +107,11 @@ func TestJunk_a_result_that_a_bridge_makes_too_large_fails_its_request(t *testin
 		return 0
 	})
 	r := newRig(t, Config{Start: s.start, MaxFrameBytes: 1000, Eras: &eraMemory{era: Legacy}})
-	r.open(1, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
 	if got := r.must(1, "tools/call", "{}"); len(got) != 948 {
 		t.Errorf("passed through: %d bytes", len(got))
 	}
-	r.open(2, revisionModern)
+	r.open(2, wire.RevisionModern)
 	if e := r.refused(2, "tools/call", "{}"); e.Code != wire.CodeResponseTooLarge {
 		t.Errorf("over a bridge: %v", e)
 	}
@@ -118,7 +120,7 @@ func TestJunk_a_result_that_a_bridge_makes_too_large_fails_its_request(t *testin
 func TestBatch_is_taken_apart(t *testing.T) {
 	text := ` [ {"jsonrpc":"2.0","method":"notifications/message","params":{}} , {"jsonrpc":"2.0","id":%ID%,"result":{"ok":2}}, [], 7, {"no":1} ] ` + "\n"
 	r := newRig(t, Config{Start: says(text).start})
-	r.open(1, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
 	if got := r.must(1, "tools/call", "{}"); got != `{"ok":2}` {
 		t.Error(got)
 	}

@@ -12,12 +12,12 @@ import (
 type overLegacy struct {
 	greeting bool // initialize was sent
 	// Set once, before the session is resumed: what initialize was answered, or refused with.
-	capabilities, serverInfo, instructions []byte
-	refusal                                []byte
+	initialized []byte
+	refusal     []byte
 
 	// Used by whoever passes the host's envelopes, one goroutine at a time.
 	listens map[uint64][][]byte // open subscriptions/listen and the raw uris in them
-	lastOwn uint64              // requests of ours so far
+	level   string              // that the server was told, raw; "" = none
 }
 
 func (o *overLegacy) request(s *session, id uint64, env *wire.Envelope) {
@@ -30,77 +30,56 @@ func (o *overLegacy) request(s *session, id uint64, env *wire.Envelope) {
 	case o.refusal != nil:
 		s.failRaw(id, o.refusal)
 	case method == "server/discover":
-		s.reply(id, o.discovered())
-	case method == "subscriptions/listen":
+		s.replyOr(id, bridge.Discovered(o.initialized))
+	case method == methodListen:
 		o.listen(s, id, env.Params())
+	case o.setLevel(s, env):
 	default:
 		s.forward(id, env.RawMethod(), bridge.Unclaim(env.Params()), &call{method: method})
 	}
+}
+
+// setLevel tells the server of the log level that a request asks for, and keeps the request and what follows until that
+// is answered. It reports false if there is nothing to tell. The modern era has a level for each request, the legacy one
+// for all: the last. What is too much for a request is the gateway's to leave out.
+func (o *overLegacy) setLevel(s *session, env *wire.Envelope) bool {
+	level := env.MetaLogLevel()
+	logs := !wire.IsNull(wire.Member(wire.Member(o.initialized, "capabilities"), "logging"))
+	if !logs || len(level) == 0 || level[0] != '"' || string(level) == o.level {
+		return false
+	}
+	o.level = string(level)
+	params := append(append([]byte(`{"level":`), level...), '}')
+	own := func(_, errObj []byte) {
+		if errObj != nil {
+			s.b.log.Debug("the server does not take a log level", "session", s.id, "error", string(errObj))
+		}
+	}
+	after := s.behindLevel(bytes.Clone(env.Raw))
+	s.forward(s.ownID(), []byte(`"`+methodSetLevel+`"`), params, &call{method: methodSetLevel, own: own, after: after})
+	return true
 }
 
 // greet sends initialize under the id of the session's opening, and keeps env and what follows.
 func (o *overLegacy) greet(s *session, env *wire.Envelope) {
 	o.greeting = true
 	first := bytes.Clone(env.Raw)
-	params := newObject()
-	params.add("protocolVersion", wire.AppendQuote(nil, revisionLegacy))
-	params.add("capabilities", orElse(env.MetaClientCapabilities(), "{}"))
-	params.add("clientInfo", orElse(env.MetaClientInfo(), string(s.client)))
+	info := env.MetaClientInfo()
+	if info == nil {
+		info = s.client
+	}
+	params := bridge.Initialize(env.MetaClientCapabilities(), info)
 	s.pause()
-	s.forward(s.openID, []byte(`"initialize"`), params.end(), &call{method: "initialize", own: func(result, errObj []byte) {
+	s.forward(s.openID, []byte(`"initialize"`), params, &call{method: "initialize", own: func(result, errObj []byte) {
 		if errObj != nil {
 			o.refusal = bytes.Clone(errObj)
-			s.reconsider(first, func() { s.resume(first) })
+			s.reconsider(first, o.refusal, func() { s.resume(first) })
 			return
 		}
-		o.capabilities = bytes.Clone(wire.Member(result, "capabilities"))
-		o.serverInfo = bytes.Clone(wire.Member(result, "serverInfo"))
-		o.instructions = bytes.Clone(wire.Member(result, "instructions"))
+		o.initialized = bytes.Clone(result)
 		s.note([]byte(`"notifications/initialized"`), []byte("{}"))
 		s.resume(first)
 	}})
-}
-
-// orElse returns the object raw, or other if it is none.
-func orElse(raw []byte, other string) []byte {
-	if len(raw) == 0 || raw[0] != '{' {
-		return []byte(other)
-	}
-	return raw
-}
-
-// discovered is the answer to server/discover.
-func (o *overLegacy) discovered() []byte {
-	r := newObject()
-	r.add("resultType", []byte(`"complete"`))
-	r.add("supportedVersions", []byte(`["`+revisionModern+`"]`))
-	r.add("capabilities", copyObject(o.capabilities, func(name string, value []byte) []byte {
-		if name == "tasks" { // of 2025-11-25 alone
-			return nil
-		}
-		return value
-	}).end())
-	if len(o.instructions) > 0 && o.instructions[0] == '"' {
-		r.add("instructions", o.instructions)
-	}
-	r.add("ttlMs", []byte("0"))
-	r.add("cacheScope", []byte(`"private"`))
-	r.add("_meta", o.named(nil))
-	return r.end()
-}
-
-// named returns a result's _meta with the server's identity in it.
-func (o *overLegacy) named(meta []byte) []byte {
-	m := copyObject(meta, func(name string, value []byte) []byte {
-		if name == metaPrefix+"serverInfo" {
-			return nil
-		}
-		return value
-	})
-	if len(o.serverInfo) > 0 && o.serverInfo[0] == '{' {
-		m.add(metaPrefix+"serverInfo", o.serverInfo)
-	}
-	return m.end()
 }
 
 // notify passes on what a legacy server knows. Cancels arrive here too.
@@ -115,50 +94,22 @@ func (o *overLegacy) notify(s *session, env *wire.Envelope) {
 	}
 }
 
-// cacheable are the methods whose modern results say how long they may be kept.
-var cacheable = map[string]bool{
-	"tools/list": true, "prompts/list": true, "resources/list": true, "resources/templates/list": true, "resources/read": true,
+// answer passes errors on as they are: the gateway gives those of every plugin the form of the client's era.
+func (o *overLegacy) answer(s *session, id uint64, c *call, env *wire.Envelope) {
+	if env.Error() != nil {
+		s.failRaw(id, env.Error())
+		return
+	}
+	s.replyOr(id, bridge.Modern(c.method, env.Result(), wire.Member(o.initialized, "serverInfo")))
 }
 
-func (o *overLegacy) answer(s *session, id uint64, c *call, env *wire.Envelope) {
-	if errObj := env.Error(); errObj != nil {
-		switch codeOf(errObj) {
-		case wire.CodeResourceNotFound: // MCP 2026-07-28 moved it
-			errObj = recode(errObj, wire.CodeInvalidParams)
-		case 0: // no code at all. -32042, which the modern era does not have, is the host's to translate
-			errObj = recode(errObj, wire.CodeInternal)
-		}
-		s.failRaw(id, errObj)
-		return
-	}
-	result := env.Result()
-	if len(result) == 0 || result[0] != '{' {
-		s.fail(id, s.b.errorf(wire.CodeInternal, "", "the server's result is not an object"))
-		return
-	}
-	var meta []byte
-	r := copyObject(result, func(name string, value []byte) []byte {
-		switch name {
-		case "_meta":
-			meta = value
-			return nil
-		case "resultType", "ttlMs", "cacheScope": // a legacy result does not have them, or means nothing by them
-			return nil
-		}
-		return value
-	})
-	r.add("resultType", []byte(`"complete"`))
-	if cacheable[c.method] {
-		r.add("ttlMs", []byte("0"))
-		r.add("cacheScope", []byte(`"private"`))
-	}
-	r.add("_meta", o.named(meta))
-	s.reply(id, r.end())
-}
+// ask passes on what a legacy server wants of a modern client. The host asks the client by the result of a call,
+// and has the answer when the client repeats that.
+func (o *overLegacy) ask(s *session, env *wire.Envelope) { s.question(env) }
 
 // tell passes on a notification that the modern era has too.
 func (o *overLegacy) tell(s *session, env *wire.Envelope) {
 	if string(env.Method()) != "notifications/elicitation/complete" {
-		s.notifyHost(env.RawMethod(), env.Params())
+		s.toldLegacy(env)
 	}
 }

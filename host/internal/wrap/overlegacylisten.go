@@ -1,16 +1,14 @@
 package wrap
 
 import (
+	"bytes"
+
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// subscriptions/listen is how the modern era asks for notice. A legacy server tells of changed lists unasked, and
-// of resources after resources/subscribe, one for each. So a listen stays open here and is never seen by the
-// server, which gets subscriptions under ids of ours.
-
-// firstOwnID is the first id of requests that no request of the host stands for: 2^52, far above those that the
-// host mints, and an integer in every language.
-const firstOwnID = 1 << 52
+// A modern client's subscriptions/listen stays open here and is never seen by a legacy server, which gets
+// subscriptions under ids of ours.
 
 // listen opens one. It is answered when the host cancels it, or with the end of the session.
 func (o *overLegacy) listen(s *session, id uint64, params []byte) {
@@ -19,39 +17,17 @@ func (o *overLegacy) listen(s *session, id uint64, params []byte) {
 		s.fail(id, wire.Errorf(wire.CodeInvalidParams, "params.notifications is missing or not an object"))
 		return
 	}
-	s.mu.Lock()
-	open := s.child != nil
-	if open {
-		s.open[id] = &call{method: "subscriptions/listen"} // so that a cancel finds it
-	}
-	s.mu.Unlock()
-	if !open {
-		s.fail(id, s.b.errorf(wire.CodeUnavailable, "", "the session has no process"))
+	if !s.keep(id, &call{method: methodListen}) {
+		s.fail(id, s.b.errorf(wire.CodeUnavailable, "", "%v", errNoProcess))
 		return
 	}
-	subscribes := string(wire.Member(wire.Member(o.capabilities, "resources"), "subscribe")) == "true"
-	var uris [][]byte
-	honoured := copyObject(filter, func(name string, value []byte) []byte {
-		if name != "resourceSubscriptions" {
-			return value
-		}
-		if !subscribes {
-			return nil
-		}
-		wire.EachElement(value, func(uri []byte) bool {
-			uris = append(uris, append([]byte(nil), uri...))
-			return true
-		})
-		return value
-	})
+	capabilities := wire.Member(o.initialized, "capabilities")
+	ack, uris := bridge.Acknowledged(wire.AppendUint(nil, id), bytes.Clone(filter), capabilities)
 	if o.listens == nil {
 		o.listens = make(map[uint64][][]byte)
 	}
 	o.listens[id] = uris
-	ack := newObject()
-	ack.add("_meta", subscriptionMeta(id))
-	ack.add("notifications", honoured.end())
-	s.notifyHost([]byte(`"notifications/subscriptions/acknowledged"`), ack.end())
+	s.notifyHost([]byte(`"notifications/subscriptions/acknowledged"`), ack)
 	o.subscribe(s, `"resources/subscribe"`, uris)
 }
 
@@ -62,11 +38,9 @@ func (o *overLegacy) unlisten(s *session, id uint64) bool {
 		return false
 	}
 	delete(o.listens, id)
+	s.take(id)
 	o.subscribe(s, `"resources/unsubscribe"`, uris)
-	result := newObject()
-	result.add("resultType", []byte(`"complete"`))
-	result.add("_meta", subscriptionMeta(id))
-	s.reply(id, result.end())
+	s.reply(id, bridge.ListenEnded(wire.AppendUint(nil, id)))
 	return true
 }
 
@@ -74,20 +48,12 @@ func (o *overLegacy) unlisten(s *session, id uint64) bool {
 // notice: the host has its acknowledgement already.
 func (o *overLegacy) subscribe(s *session, method string, uris [][]byte) {
 	for _, uri := range uris {
-		o.lastOwn++
-		params := newObject()
-		params.add("uri", uri)
+		params := append(append([]byte(`{"uri":`), uri...), '}')
 		own := func(_, errObj []byte) {
 			if errObj != nil {
 				s.b.log.Debug("the server gives no notice of a resource", "session", s.id, "method", method, "error", string(errObj))
 			}
 		}
-		s.forward(firstOwnID+o.lastOwn, []byte(method), params.end(), &call{method: method, own: own})
+		s.forward(s.ownID(), []byte(method), params, &call{method: method, own: own})
 	}
-}
-
-func subscriptionMeta(id uint64) []byte {
-	m := newObject()
-	m.add(metaPrefix+"subscriptionId", wire.AppendUint(nil, id))
-	return m.end()
 }

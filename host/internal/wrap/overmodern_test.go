@@ -3,6 +3,7 @@ package wrap
 import (
 	"testing"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
@@ -46,19 +47,19 @@ func TestOverModern_a_legacy_client_gets_legacy_answers(t *testing.T) {
 	saw := make(chan message, 16)
 	s := fakes(onlyModern(saw))
 	r := newRig(t, Config{Start: s.start})
-	r.open(1, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
 	hello := r.must(1, "initialize", initParams)
 	want := `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"new","version":"8"},"instructions":"be quick"}`
 	if hello != want {
 		t.Errorf("initialize:\n%s, want\n%s", hello, want)
 	}
-	// One was refused, one was asked, one serves.
-	if s.count() != 3 || r.eras.Load() != ModernOnly {
+	// One has refused and said why, one serves.
+	if s.count() != 2 || r.eras.Load() != ModernOnly {
 		t.Errorf("%d processes, era %q", s.count(), r.eras.Load())
 	}
 	r.notify(1, "notifications/initialized", "{}")
 	listen := <-saw
-	if listen.Method != "subscriptions/listen" || member(string(listen.Params), "notifications") != `{"toolsListChanged":true}` || member(string(listen.Params), "_meta>"+metaPrefix+"protocolVersion") != `"2026-07-28"` {
+	if listen.Method != "subscriptions/listen" || member(string(listen.Params), "notifications") != `{"toolsListChanged":true}` || member(string(listen.Params), "_meta>"+bridge.MetaPrefix+"protocolVersion") != `"2026-07-28"` {
 		t.Errorf("after the handshake came %s", listen.raw)
 	}
 	if m := r.next(); m.Method != "notifications/tools/list_changed" || m.Session != 1 {
@@ -72,7 +73,7 @@ func TestOverModern_a_legacy_client_gets_legacy_answers(t *testing.T) {
 	}
 	m := <-saw
 	for path, want := range map[string]string{
-		metaPrefix + "protocolVersion": `"2026-07-28"`, metaPrefix + "clientCapabilities": `{"sampling":{}}`, metaPrefix + "clientInfo": `{"name":"t","version":"1"}`, metaPrefix + "logLevel": "",
+		bridge.MetaPrefix + "protocolVersion": `"2026-07-28"`, bridge.MetaPrefix + "clientCapabilities": `{"sampling":{}}`, bridge.MetaPrefix + "clientInfo": `{"name":"t","version":"1"}`, bridge.MetaPrefix + "logLevel": "",
 	} {
 		if got := member(string(m.Params), "_meta>"+path); got != want {
 			t.Errorf("tools/list carries %s %s, want %s", path, got, want)
@@ -84,7 +85,7 @@ func TestOverModern_a_legacy_client_gets_legacy_answers(t *testing.T) {
 		t.Errorf("call: %s", got)
 	}
 	m = <-saw
-	if member(string(m.Params), "_meta>"+metaPrefix+"logLevel") != `"info"` || member(string(m.Params), "_meta>progressToken") != "4" || member(string(m.Params), "name") != `"a"` {
+	if member(string(m.Params), "_meta>"+bridge.MetaPrefix+"logLevel") != `"info"` || member(string(m.Params), "_meta>progressToken") != "4" || member(string(m.Params), "name") != `"a"` {
 		t.Errorf("the server saw %s", m.raw)
 	}
 	if got := r.must(1, "ping", ""); got != "{}" {
@@ -92,8 +93,8 @@ func TestOverModern_a_legacy_client_gets_legacy_answers(t *testing.T) {
 	}
 
 	for method, code := range map[string]wire.Code{
-		"resources/read":      wire.CodeInternal, // another kind of result
-		"completion/complete": wire.CodeInternal, // -32021
+		"resources/read":      wire.CodeInternal,          // another kind of result
+		"completion/complete": wire.CodeMissingCapability, // the gateway's to translate
 		"resources/subscribe": wire.CodeMethodNotFound,
 	} {
 		if e := r.refused(1, method, "{}"); e.Code != code {
@@ -126,7 +127,7 @@ func TestOverModern_what_a_server_wants_to_know_is_the_hosts_to_ask(t *testing.T
 	if got := r.must(1, "tools/call", `{"inputResponses":{"k":{"action":"accept"}},"requestState":"s"}`); got != `{"content":[]}` {
 		t.Error(got)
 	}
-	if m := <-saw; member(string(m.Params), "inputResponses") != `{"k":{"action":"accept"}}` || member(string(m.Params), "_meta>"+metaPrefix+"protocolVersion") != `"2026-07-28"` {
+	if m := <-saw; member(string(m.Params), "inputResponses") != `{"k":{"action":"accept"}}` || member(string(m.Params), "_meta>"+bridge.MetaPrefix+"protocolVersion") != `"2026-07-28"` {
 		t.Errorf("the server saw %s", m.raw)
 	}
 	if e := r.refused(1, "completion/complete", "{}"); e.Code != wire.CodeInternal {
@@ -141,7 +142,7 @@ func TestOverLegacy_a_server_that_was_taken_for_legacy_and_is_not(t *testing.T) 
 	s := fakes(onlyModern(nil))
 	memory := &eraMemory{era: Legacy}
 	r := newRig(t, Config{Start: s.start, Eras: memory})
-	r.open(1, revisionModern)
+	r.open(1, wire.RevisionModern)
 	got := r.must(1, "server/discover", "{"+modernMeta+"}")
 	if member(got, "instructions") != `"be quick"` || member(got, "ttlMs") != "5" {
 		t.Errorf("not passed through: %s", got)
@@ -149,8 +150,11 @@ func TestOverLegacy_a_server_that_was_taken_for_legacy_and_is_not(t *testing.T) 
 	if memory.Load() != ModernOnly {
 		t.Errorf("era %q", memory.Load())
 	}
-	if m := r.next(); m.Method != "notifications/tools/list_changed" {
-		t.Errorf("without a listen of ours: %s", m.raw)
+	r.start(1, methodListen, "{"+modernMeta+`,"notifications":{"toolsListChanged":true}}`)
+	for _, want := range []string{"notifications/subscriptions/acknowledged", "notifications/tools/list_changed"} {
+		if m := r.next(); m.Method != want {
+			t.Errorf("a listen was answered %s, want %s", m.raw, want)
+		}
 	}
 	r.must(1, "tools/list", "{"+modernMeta+"}")
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/host/internal/store"
 	"github.com/sox-host/sox-host/plugin/rpc"
@@ -67,16 +68,30 @@ func newRealRig(t *testing.T, m store.ManifestSpec) *rig {
 func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
 var (
-	// sdkServer is the official Go SDK's, of both eras. It adds a tool when its first one is called.
+	// sdkServer is the official Go SDK's, of both eras or those it is told. It adds a tool when its tool grow is called,
+	// and says that a resource has changed when touch is.
 	sdkServer = register("sdk", func(args []string) {
 		server := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, &mcp.ServerOptions{
 			Instructions: "Demo.", SupportedProtocolVersions: args,
+			SubscribeHandler: func(_ context.Context, r *mcp.SubscribeRequest) error {
+				if r.Params.URI == "note:none" {
+					return mcp.ResourceNotFoundError(r.Params.URI)
+				}
+				return nil
+			},
+			UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
+		})
+		server.AddResource(&mcp.Resource{Name: "one", URI: "note:one"}, func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			return &mcp.ReadResourceResult{}, nil
 		})
 		type in struct {
 			Text string `json:"text"`
 		}
 		mcp.AddTool(server, &mcp.Tool{Name: "say"}, func(_ context.Context, _ *mcp.CallToolRequest, in in) (*mcp.CallToolResult, any, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
+		})
+		mcp.AddTool(server, &mcp.Tool{Name: "touch"}, func(ctx context.Context, _ *mcp.CallToolRequest, in in) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{}, nil, server.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: in.Text})
 		})
 		mcp.AddTool(server, &mcp.Tool{Name: "grow"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 			mcp.AddTool(server, &mcp.Tool{Name: "grown"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
@@ -111,20 +126,30 @@ var (
 		})
 	})
 
-	// mirrorServer answers with the params it got, and with its arguments.
+	// mirrorServer answers with the params it got, and with its arguments. It decodes nothing: its lines are long.
 	mirrorServer = register("mirror", func(args []string) {
-		eachLine(os.Stdin, func(m message) {
-			switch m.Method {
-			case "mirror":
-				say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, m.Params)
-			case "args":
-				raw, _ := json.Marshal(args)
-				say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, raw)
-			case "environment":
-				raw, _ := json.Marshal(os.Environ())
-				say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, raw)
+		lines := wire.NewLineReader(os.Stdin, 0)
+		var env wire.Envelope
+		for {
+			line, err := lines.Next()
+			if err != nil {
+				return
 			}
-		})
+			if wire.Scan(line, &env) != nil {
+				continue
+			}
+			result := env.Params()
+			switch string(env.Method()) {
+			case "mirror":
+			case "args":
+				result, _ = json.Marshal(args)
+			case "environment":
+				result, _ = json.Marshal(os.Environ())
+			default:
+				continue
+			}
+			_, _ = os.Stdout.Write(append(wire.AppendResult(nil, env.ID(), result), '\n'))
+		}
 	})
 )
 
@@ -138,9 +163,9 @@ func TestServers_of_the_official_sdk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRealRig(t, program(sdkServer, versions...))
 			r.greet(1)
-			r.open(2, revisionModern)
+			r.open(2, wire.RevisionModern)
 			discover := r.must(2, "server/discover", "{"+modernMeta+"}")
-			if member(discover, "instructions") != `"Demo."` || member(discover, "_meta>"+metaPrefix+"serverInfo>name") != `"sdk"` {
+			if member(discover, "instructions") != `"Demo."` || member(discover, "_meta>"+bridge.MetaPrefix+"serverInfo>name") != `"sdk"` {
 				t.Errorf("discover: %s", discover)
 			}
 			for session, params := range map[uint64]string{1: `{"name":"say","arguments":{"text":"hi"}}`, 2: `{` + modernMeta + `,"name":"say","arguments":{"text":"hi"}}`} {
@@ -152,12 +177,35 @@ func TestServers_of_the_official_sdk(t *testing.T) {
 					t.Errorf("session %d: resultType %s", session, kind)
 				}
 			}
-			for session, params := range map[uint64]string{1: `{"name":"grow"}`, 2: `{` + modernMeta + `,"name":"grow"}`} {
-				r.must(session, "tools/call", params)
-				if m := r.next(); m.Method != "notifications/tools/list_changed" || m.Session != session {
-					t.Errorf("session %d: told %s", session, m.raw)
+			// What changed reaches each client in the way of its era.
+			listen := `{` + modernMeta + `,"notifications":{"toolsListChanged":true,"resourceSubscriptions":["note:one","note:two"]}}`
+			r.start(2, methodListen, listen)
+			if m := r.next(); m.Method != "notifications/subscriptions/acknowledged" || m.Session != 2 {
+				t.Errorf("the listen: %s", m.raw)
+			}
+			for _, uri := range []string{"note:one", "note:two"} {
+				r.must(1, "resources/subscribe", uriParams(uri))
+			}
+			// A modern server is asked once more for each, and its lists are read again then.
+			for range len(r.from) {
+				if m := r.next(); !strings.HasSuffix(m.Method, "/list_changed") {
+					t.Errorf("a new subscription: %s", m.raw)
 				}
 			}
+			if e := r.refused(1, "resources/subscribe", uriParams("note:none")); !strings.Contains(e.Message, "not found") {
+				t.Errorf("a resource that is not there: %v", e)
+			}
+			for session, meta := range map[uint64]string{1: "", 2: modernMeta + ","} {
+				for _, uri := range []string{"note:one", "note:two"} {
+					r.must(session, "tools/call", `{`+meta+`"name":"touch","arguments":{"text":"`+uri+`"}}`)
+					r.told(session, "notifications/resources/updated", uri)
+				}
+				r.must(session, "tools/call", `{`+meta+`"name":"grow"}`)
+				r.told(session, "notifications/tools/list_changed", "")
+			}
+			r.must(1, "resources/unsubscribe", uriParams("note:one"))
+			r.must(1, "tools/call", `{"name":"touch","arguments":{"text":"note:two"}}`)
+			r.told(1, "notifications/resources/updated", "note:two")
 			want := Modern
 			if name == "legacy" {
 				want = Legacy
@@ -178,7 +226,7 @@ func TestServer_that_lists_only_after_initialized(t *testing.T) {
 	if got := r.must(1, "tools/list", ""); member(got, "tools") == "[]" {
 		t.Error("legacy: the list came before the server was initialized")
 	}
-	r.open(2, revisionModern)
+	r.open(2, wire.RevisionModern)
 	if got := r.must(2, "tools/list", "{"+modernMeta+"}"); member(got, "tools") == "[]" {
 		t.Error("modern: the list came before the server was initialized")
 	}
@@ -195,11 +243,14 @@ func TestServer_that_never_ends_is_killed(t *testing.T) {
 }
 
 func TestLines_up_to_the_frame_limit_pass(t *testing.T) {
-	r := newRealRig(t, program(mirrorServer))
-	r.open(1, revisionLegacy)
+	const limit = 2 << 20 // the default, 16 MiB, takes a race detector on a busy machine a minute
+	cfg := realStart(t, program(mirrorServer))
+	cfg.MaxFrameBytes = limit
+	r := newRig(t, cfg)
+	r.open(1, wire.RevisionLegacy)
 	// What surrounds the params in the larger of the two envelopes, the host's.
 	around := len(wire.AppendRequest(nil, wire.Head{ID: 9, Session: 1}, "mirror", []byte(`{"x":""}`)))
-	for _, size := range []int{65_535, 65_536, 65_537, 1_048_577, wire.DefaultMaxFrameBytes - around} {
+	for _, size := range []int{65_535, 65_536, 65_537, 1_048_577, limit - around} {
 		params := `{"x":"` + strings.Repeat("é\u2028", size/5) + strings.Repeat("z", size%5) + `"}`
 		if got := r.must(1, "mirror", params); got != params {
 			t.Errorf("%d bytes came back as %d", len(params), len(got))
@@ -214,7 +265,7 @@ func TestCommand_arguments_and_environment_reach_the_server_unchanged(t *testing
 	m.EnvAllow = []string{"WRAP_SHOWN"}
 	m.Env["EMPTY"] = ""
 	r := newRealRig(t, m)
-	r.open(1, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
 	if got := r.must(1, "args", "{}"); got != `["a b","\"'","$HOME","*",""]` {
 		t.Error(got)
 	}
@@ -242,7 +293,7 @@ func pids(t *testing.T, line string) []int {
 
 func TestShell_with_a_grandchild_is_gone_after_Stop(t *testing.T) {
 	r := newRealRig(t, store.ManifestSpec{Command: "sh", Args: []string{"-c", script}})
-	r.open(1, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
 	all := pids(t, string(r.out.until(t, "pids ").Text))
 	r.b.Stop(process.Ladder{Close: 50 * time.Millisecond, Term: 500 * time.Millisecond})
 	for _, pid := range all {
@@ -250,14 +301,15 @@ func TestShell_with_a_grandchild_is_gone_after_Stop(t *testing.T) {
 	}
 }
 
-// hostProgram is a host with a wrapped shell. It prints what the shell printed, and waits to be killed.
-var hostProgram = register("host", func([]string) {
+// hostProgram is a host with a wrapped shell that runs its argument. It prints what the shell printed, and waits to be
+// killed.
+var hostProgram = register("host", func(args []string) {
 	self, err := os.Executable()
 	if err != nil {
 		panic(err)
 	}
 	spawner := process.NewSpawner(process.Options{Guard: []string{self, guardCommand}})
-	spec, err := Command(store.ManifestSpec{Command: "sh", Args: []string{"-c", script}}, store.Settings{}, "/", os.Environ())
+	spec, err := Command(store.ManifestSpec{Command: "sh", Args: []string{"-c", args[0]}}, store.Settings{}, "/", os.Environ())
 	if err != nil {
 		panic(err)
 	}
@@ -279,7 +331,13 @@ var hostProgram = register("host", func([]string) {
 })
 
 func TestShell_with_a_grandchild_is_gone_within_a_second_of_the_hosts_end(t *testing.T) {
-	m := program(hostProgram)
+	killHostOf(t, script)
+}
+
+// killHostOf kills a host with a wrapped shell that prints pids, and waits for the end of those.
+func killHostOf(t *testing.T, script string) {
+	t.Helper()
+	m := program(hostProgram, script)
 	host := exec.Command(m.Command, m.Args...)
 	host.Stderr = os.Stderr
 	stdout, err := host.StdoutPipe()

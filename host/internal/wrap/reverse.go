@@ -19,6 +19,7 @@ type question struct {
 	s      *session
 	c      *child // that asked
 	rawID  []byte
+	id     uint64 // ours; guarded by session.mu
 	method []byte
 	params []byte
 }
@@ -35,7 +36,9 @@ func (q *question) AppendRequest(dst []byte, id uint64) []byte {
 // Retire implements rpc.Call.
 func (q *question) Retire(r rpc.Reply) {
 	q.s.mu.Lock()
-	delete(q.s.asked, string(q.rawID))
+	if q.s.asked[string(q.rawID)] == q { // not taken back, and asked anew under the same id
+		delete(q.s.asked, string(q.rawID))
+	}
 	q.s.mu.Unlock()
 	if r.Phase == rpc.Answered {
 		q.s.answerServer(q.c, q.rawID, r.Env.Result(), r.Env.Error())
@@ -47,31 +50,35 @@ func (s *session) question(env *wire.Envelope) {
 	q := &question{s: s, rawID: bytes.Clone(env.ID()), method: bytes.Clone(env.RawMethod()), params: bytes.Clone(env.Params())}
 	s.mu.Lock()
 	q.c = s.child
+	open := s.asked[string(q.rawID)] != nil
 	full := q.c == nil || len(s.asked) >= maxQuestions
-	var err error
-	if !full {
-		var id uint64
-		// Under mu, so that the answer finds the entry: Start only appends.
-		if id, err = s.b.conn.Start(q); err == nil {
-			s.asked[string(q.rawID)] = id
+	if !full && !open {
+		// Under mu, so that the answer finds the entry.
+		id, _, err := s.b.conn.StartLater(q)
+		if full = err != nil; !full {
+			q.id = id
+			s.asked[string(q.rawID)] = q
 		}
 	}
 	s.mu.Unlock()
-	if full || err != nil {
+	switch {
+	case open:
+		s.refuseServer(env, wire.Errorf(wire.CodeInvalidRequest, "a request with this id is open"))
+	case full:
 		s.refuseServer(env, wire.Errorf(wire.CodeBusy, "too many requests to the client are open"))
-		return
+	default:
+		_ = s.b.conn.Flush() // the host may be gone
 	}
-	_ = s.b.conn.Flush() // the host may be gone
 }
 
 // cancelQuestion passes on that the server does not want an answer any more.
 func (s *session) cancelQuestion(env *wire.Envelope) {
 	s.mu.Lock()
-	id, ok := s.asked[string(env.RequestID())]
+	q := s.asked[string(env.RequestID())]
 	delete(s.asked, string(env.RequestID()))
 	s.mu.Unlock()
-	if ok && s.b.conn.Forget(id) {
-		edit := wire.Edit{Span: env.RequestIDSpan(), Text: wire.AppendUint(nil, id)}
+	if q != nil && s.b.conn.Forget(q.id) {
+		edit := wire.Edit{Span: env.RequestIDSpan(), Text: wire.AppendUint(nil, q.id)}
 		s.notifyHost(env.RawMethod(), wire.AppendEdited(nil, env.Raw, env.ParamsSpan(), edit))
 	}
 }
@@ -99,17 +106,7 @@ func (s *session) refuseServer(env *wire.Envelope, e *wire.Error) {
 	s.answerServer(c, bytes.Clone(env.ID()), nil, obj)
 }
 
-// ask passes on what a legacy server wants of a modern client. The host asks the client by the result of a call,
-// and has the answer when the client repeats that.
-func (o *overLegacy) ask(s *session, env *wire.Envelope) { s.question(env) }
-
-// inputRequired passes on that a modern server wants to know something of a legacy client: the host asks the client
-// and repeats the request with the answers. Only these three requests may be answered so.
-func (o *overModern) inputRequired(s *session, id uint64, c *call, result []byte) {
-	switch c.method {
-	case "tools/call", "prompts/get", "resources/read":
-		s.reply(id, result)
-	default:
-		s.fail(id, s.b.errorf(wire.CodeInternal, "", "the server asks for input where that cannot be given"))
-	}
+// refuseQuestion answers what a modern server asks, which has nothing to ask.
+func (s *session) refuseQuestion(env *wire.Envelope) {
+	s.refuseServer(env, wire.Errorf(wire.CodeMethodNotFound, "the client's protocol has no request %q", env.Method()))
 }

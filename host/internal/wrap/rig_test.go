@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -77,6 +78,20 @@ func (r *rig) next() message {
 	return await(r.t, "a frame of the plugin", r.from)
 }
 
+// told waits for a notification in a session, past those that lists have changed.
+func (r *rig) told(session uint64, method, uri string) {
+	r.t.Helper()
+	for {
+		m := r.next()
+		switch {
+		case m.Session == session && m.Method == method && (uri == "" || member(string(m.Params), "uri") == strconv.Quote(uri)):
+			return
+		case !strings.HasSuffix(m.Method, "/list_changed"):
+			r.t.Fatalf("session %d was told %s instead of %s %s", session, m.raw, method, uri)
+		}
+	}
+}
+
 // request sends a request and waits for its answer.
 func (r *rig) request(session uint64, method, params string) (string, error) {
 	r.t.Helper()
@@ -119,7 +134,7 @@ func (r *rig) open(session uint64, revision string) {
 // greet opens a legacy session with its handshake.
 func (r *rig) greet(session uint64) {
 	r.t.Helper()
-	r.open(session, revisionLegacy)
+	r.open(session, wire.RevisionLegacy)
 	r.must(session, "initialize", initParams)
 	r.notify(session, "notifications/initialized", "{}")
 }
@@ -179,7 +194,7 @@ func (e *eraMemory) Load() Era {
 	return e.era
 }
 
-func (e *eraMemory) Save(era Era) {
+func (e *eraMemory) Save(_ context.Context, era Era) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.era = era
@@ -291,11 +306,16 @@ func (p *fake) Exit() process.Exit {
 
 func (p *fake) Stop(l process.Ladder) {
 	_ = p.inW.Close()
-	if !within(p.exited, l.Close+l.Term) {
+	if !process.Within(p.exited, l.Close+l.Term) {
 		p.kill()
 	}
 	<-p.exited
 	_ = p.outR.Close()
+}
+
+func (p *fake) Kill() {
+	p.kill()
+	<-p.exited
 }
 
 // kill ends the body, as a signal would.

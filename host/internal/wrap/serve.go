@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sox-host/sox-host/plugin/rpc"
@@ -93,7 +94,8 @@ func (b *Backend) closeSession(env *wire.Envelope) {
 }
 
 // health answers whether every session's process still runs and reads: each is sent a ping. One that has
-// ended takes the connection along, and so the answer.
+// ended takes the connection along, and so the answer. With Config.HealthTimeout, processes that owe an answer
+// are held to it: where one says nothing for that long, so does this.
 func (b *Backend) health(env *wire.Envelope) {
 	answerID := bytes.Clone(env.ID())
 	id, ok := wire.ParseUint(answerID)
@@ -103,6 +105,10 @@ func (b *Backend) health(env *wire.Envelope) {
 		sessions = append(sessions, s)
 	}
 	b.mu.Unlock()
+	wait, held := pingWait, false
+	if owing := slices.DeleteFunc(slices.Clone(sessions), func(s *session) bool { return !s.owes() }); len(owing) > 0 && b.cfg.HealthTimeout > 0 {
+		sessions, wait, held = owing, b.cfg.HealthTimeout, true
+	}
 	// As many as can come: whoever answers never waits, and nobody closes it.
 	answers := make(chan struct{}, len(sessions))
 	asked := 0
@@ -111,18 +117,25 @@ func (b *Backend) health(env *wire.Envelope) {
 			asked++
 		}
 	}
-	// Ends with the last answer or pingWait.
+	// Ends with the last answer or after wait.
 	begun := b.begin(func() {
-		timer := time.NewTimer(pingWait)
+		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		for ; asked > 0; asked-- {
 			select {
 			case <-answers:
+				continue
 			case <-timer.C:
-				asked = 1
 			case <-b.ctx.Done():
 				return
 			}
+			for _, s := range sessions {
+				s.unask(id)
+			}
+			if held {
+				return
+			}
+			break
 		}
 		_ = b.conn.Reply(answerID, []byte(`{"ok":true}`)) // the host may be gone
 	})

@@ -6,20 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
+	"github.com/sox-host/sox-host/host/internal/bridge"
 	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-const (
-	metaPrefix = "io.modelcontextprotocol/"
-	// ourselves stands for a client that gives no name.
-	ourselves = `{"name":"sox-host","version":"1"}`
-	// maxHeldBytes bounds what a session keeps while its process is started or greeted: 4 MiB, the backlog of
-	// a server that does not read. One envelope may exceed it when nothing else is kept.
-	maxHeldBytes = rpc.DefaultBacklogBytes
-)
+// maxHeldBytes bounds what a session keeps while its process is started or greeted: 4 MiB, the backlog of
+// a server that does not read. One envelope may exceed it when nothing else is kept.
+const maxHeldBytes = rpc.DefaultBacklogBytes
 
 // session is one session of the host and its process.
 //
@@ -41,10 +38,11 @@ type session struct {
 	child  *child  // nil until started
 	talk   dialect // set with child
 	open   map[uint64]*call
-	asked  map[string]uint64 // the server's open requests: its raw id, and ours
-	held   [][]byte          // envelopes in the order they came
-	kept   int               // bytes in held
-	hold   bool              // keep what comes
+	asked  map[string]*question // the server's open requests, by its raw id
+	held   [][]byte             // envelopes in the order they came
+	kept   int                  // bytes in held
+	hold   bool                 // keep what comes
+	own    uint64               // requests of ours so far
 
 	paused, releasing bool
 }
@@ -54,6 +52,7 @@ type call struct {
 	method string
 	raw    []byte                      // the envelope, where it may have to be repeated to another process
 	own    func(result, errObj []byte) // gets the answer instead of the host; runs on the reading goroutine
+	after  func()                      // runs when the answer has been passed on; may be nil
 }
 
 // dialect is how the host's session and the server's era go together. Its methods run without locks held and
@@ -64,7 +63,7 @@ type dialect interface {
 	notify(s *session, env *wire.Envelope)
 	// answer passes on the server's answer to c.
 	answer(s *session, id uint64, c *call, env *wire.Envelope)
-	// ask and tell pass on what the server sends on its own, but for pings, progress and cancels.
+	// ask and tell pass on what the server sends on its own, but for pings and progress.
 	ask(s *session, env *wire.Envelope)
 	tell(s *session, env *wire.Envelope)
 }
@@ -76,13 +75,13 @@ func newSession(b *Backend, params wire.SessionOpen, openID uint64) *session {
 		openID: openID,
 		client: params.Client,
 		open:   make(map[uint64]*call),
-		asked:  make(map[string]uint64),
+		asked:  make(map[string]*question),
 		hold:   true,
 	}
 	if len(s.client) == 0 || s.client[0] != '{' {
-		s.client = json.RawMessage(ourselves)
+		s.client = json.RawMessage(bridge.Anonymous)
 	}
-	s.modern = params.MCP != nil && *params.MCP >= revisionModern
+	s.modern = params.MCP != nil && *params.MCP >= wire.RevisionModern
 	return s
 }
 
@@ -221,13 +220,13 @@ func (s *session) pass(talk dialect, env *wire.Envelope) {
 	}
 }
 
-// cancel forgets a request; a late answer is dropped.
+// cancel forgets a request; a late answer is dropped. A listen is not forgotten: the host waits for its end.
 func (s *session) cancel(talk dialect, env *wire.Envelope) {
 	id, ok := wire.ParseUint(env.RequestID())
 	s.mu.Lock()
 	c := s.open[id]
 	known := ok && c != nil && c.own == nil
-	if known {
+	if known && c.method != methodListen {
 		delete(s.open, id)
 	}
 	s.mu.Unlock()
@@ -241,6 +240,23 @@ func (s *session) pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hold, s.paused = true, true
+}
+
+// levelWait bounds the wait for the answer to logging/setLevel: 250 ms, as for a ping.
+const levelWait = 250 * time.Millisecond
+
+// behindLevel keeps what comes from now on behind a logging/setLevel, until the returned function is called with its
+// answer, or levelWait. The host has answered its client already, who expects that the level holds; but some servers
+// handle requests side by side. first, if not nil, is passed on then, before the rest.
+func (s *session) behindLevel(first []byte) (answered func()) {
+	s.pause()
+	var once sync.Once
+	resume := func() { once.Do(func() { s.resume(first) }) }
+	late := time.AfterFunc(levelWait, resume)
+	return func() {
+		late.Stop()
+		resume()
+	}
 }
 
 // resume ends a pause and passes on what was kept, behind first, an envelope that came before; nil for none.
@@ -279,8 +295,12 @@ func (s *session) release() {
 	s.mu.Unlock()
 }
 
-// forward sends a request to the server under the host's id. method is raw.
-func (s *session) forward(id uint64, method, params []byte, c *call) {
+// errNoProcess reports a session without a process.
+var errNoProcess = errors.New("the session has no process")
+
+// submit sends a request to the server under the host's id. method is raw. With errNoProcess and rpc.ErrBacklog it
+// was not sent; a process whose stdin is broken is ended by child.run, and the slot settles what is open.
+func (s *session) submit(id uint64, method, params []byte, c *call) error {
 	s.mu.Lock()
 	to := s.child
 	if to != nil {
@@ -288,8 +308,7 @@ func (s *session) forward(id uint64, method, params []byte, c *call) {
 	}
 	s.mu.Unlock()
 	if to == nil {
-		s.fail(id, s.b.errorf(wire.CodeUnavailable, "", "the session has no process"))
-		return
+		return errNoProcess
 	}
 	err := to.send(func(dst []byte) []byte {
 		dst = wire.AppendRequestHead(dst, wire.Head{ID: id}, method)
@@ -298,19 +317,91 @@ func (s *session) forward(id uint64, method, params []byte, c *call) {
 		}
 		return append(dst, '}')
 	})
-	if errors.Is(err, rpc.ErrBacklog) {
-		s.mu.Lock()
-		delete(s.open, id)
-		s.mu.Unlock()
-		e := s.b.errorf(wire.CodeBusy, "", "plugin %s does not read its requests", s.b.cfg.Spec.Plugin)
-		if c.own != nil {
-			obj, _ := json.Marshal(e) // numbers and strings always marshal
-			c.own(nil, obj)
-		} else {
-			s.fail(id, e)
+	if !errors.Is(err, rpc.ErrBacklog) {
+		return nil
+	}
+	s.unask(id)
+	return err
+}
+
+// forward is submit with an answer to whoever asked if the request cannot be sent. method is raw.
+func (s *session) forward(id uint64, method, params []byte, c *call) {
+	switch err := s.submit(id, method, params, c); {
+	case errors.Is(err, errNoProcess):
+		s.settle(id, c, s.b.errorf(wire.CodeUnavailable, "", "%v", err))
+	case err != nil:
+		s.settle(id, c, s.b.errorf(wire.CodeBusy, "", "plugin %s does not read its requests", s.b.cfg.Spec.Plugin))
+	}
+}
+
+// settle answers a request that the server does not answer.
+func (s *session) settle(id uint64, c *call, e *wire.Error) {
+	if c.own == nil {
+		s.fail(id, e)
+	} else {
+		obj, _ := json.Marshal(e) // numbers and strings always marshal
+		c.own(nil, obj)
+	}
+	c.passedOn()
+}
+
+// passedOn does what is to be done behind the answer.
+func (c *call) passedOn() {
+	if c.after != nil {
+		c.after()
+	}
+}
+
+// firstOwnID is the first id of requests that no request of the host stands for: 2^52, far above those that the
+// host mints, and an integer in every language.
+const firstOwnID = 1 << 52
+
+// ownID returns an id for a request of ours.
+func (s *session) ownID() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.own++
+	return firstOwnID + s.own
+}
+
+// keep enters a request of the host that the server does not see, so that a cancel and the end of the session
+// find it. It reports false when there is no process any more.
+func (s *session) keep(id uint64, c *call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.child == nil {
+		return false
+	}
+	s.open[id] = c
+	return true
+}
+
+// take takes an open request out for its answer. It returns nil for one that has been cancelled or answered.
+func (s *session) take(id uint64) *call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.open[id]
+	delete(s.open, id)
+	return c
+}
+
+// unask forgets an open request. A late answer is dropped.
+func (s *session) unask(id uint64) {
+	s.mu.Lock()
+	delete(s.open, id)
+	s.mu.Unlock()
+}
+
+// owes reports whether the process has a request of the host.
+func (s *session) owes() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.open {
+		if c.own == nil && c.method != methodListen { // which is answered when it ends
+			return true
 		}
 	}
-	// A process whose stdin is broken is ended by child.run, and the slot settles what is open.
+	return false
 }
 
 // note sends a notification to the server. method is raw.
@@ -340,6 +431,15 @@ func (s *session) reply(id uint64, result []byte) {
 		return
 	}
 	_ = s.b.conn.Flush() // the host may be gone
+}
+
+// replyOr is reply for a result that was translated; nil is one that could not be.
+func (s *session) replyOr(id uint64, result []byte) {
+	if result == nil {
+		s.fail(id, s.b.errorf(wire.CodeInternal, "", "the server's result is no object, or of a type that the client's protocol does not have"))
+		return
+	}
+	s.reply(id, result)
 }
 
 func (s *session) fail(id uint64, e *wire.Error) {
@@ -373,13 +473,14 @@ func (s *session) notifyHost(method, params []byte) {
 }
 
 // ping asks the process for any answer. It reports false when there is none to ask; then answered is never
-// called.
+// called. A process that does not read is not heard of either.
 func (s *session) ping(id uint64, answered func()) bool {
 	s.mu.Lock()
 	ok := s.child != nil && !s.hold
 	s.mu.Unlock()
 	if ok {
-		s.forward(id, []byte(`"ping"`), nil, &call{method: "ping", own: func(_, _ []byte) { answered() }})
+		// What cannot be sent is not answered.
+		_ = s.submit(id, []byte(`"ping"`), nil, &call{method: "ping", own: func(_, _ []byte) { answered() }})
 	}
 	return ok
 }
@@ -409,8 +510,10 @@ func (s *session) message(c *child, env *wire.Envelope) {
 		s.b.log.Debug("dropped an answer to no open request", "request_id", fmt.Sprintf("%.40q", env.ID()))
 	case answered.own != nil:
 		answered.own(env.Result(), env.Error())
+		answered.passedOn()
 	default:
 		talk.answer(s, id, answered, env)
+		answered.passedOn()
 	}
 }
 
@@ -425,8 +528,6 @@ func (s *session) told(talk dialect, env *wire.Envelope) {
 		if ok {
 			s.notifyHost(env.RawMethod(), env.Params())
 		}
-	case "notifications/cancelled":
-		s.cancelQuestion(env)
 	default:
 		talk.tell(s, env)
 	}
@@ -442,13 +543,8 @@ func (s *session) unusable(c *child, rawID []byte, e *wire.Error) {
 		delete(s.open, id)
 	}
 	s.mu.Unlock()
-	switch {
-	case answered == nil:
-	case answered.own != nil:
-		obj, _ := json.Marshal(e) // numbers and strings always marshal
-		answered.own(nil, obj)
-	default:
-		s.fail(id, e)
+	if answered != nil {
+		s.settle(id, answered, e)
 	}
 }
 

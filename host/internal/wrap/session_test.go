@@ -55,7 +55,7 @@ func echo(p *fake) int {
 func TestSession_the_server_sees_plain_json_rpc(t *testing.T) {
 	s := fakes(echo)
 	r := newRig(t, Config{Start: s.start})
-	r.open(3, revisionLegacy)
+	r.open(3, wire.RevisionLegacy)
 	id, end := r.start(3, "tools/call", "{\"name\":\"a\",\n \"_meta\":{\"progressToken\":5}}")
 	reply := await(t, "the answer", end)
 	got := parse([]byte(reply.Env.Raw))
@@ -75,7 +75,7 @@ func TestSession_one_process_each_and_none_for_plain_json_rpc(t *testing.T) {
 	if s.count() != 0 {
 		t.Error("a process for a plain session")
 	}
-	r.open(2, revisionLegacy)
+	r.open(2, wire.RevisionLegacy)
 	r.open(1<<53-1, "2024-11-05") // as the host numbers a session that has no client
 	r.must(1<<53-1, "tools/list", "")
 	if s.count() != 2 || r.b.Pid() != 1001 {
@@ -102,7 +102,7 @@ func TestSession_what_a_server_says_carries_the_session(t *testing.T) {
 		return 0
 	})
 	r := newRig(t, Config{Start: s.start})
-	r.open(5, revisionLegacy)
+	r.open(5, wire.RevisionLegacy)
 	r.must(5, "tools/call", "{}")
 	var got []string
 	for range 3 {
@@ -133,8 +133,8 @@ func TestSession_two_servers_ask_with_the_same_id_and_each_gets_its_own_answer(t
 		return 0
 	})
 	r := newRig(t, Config{Start: s.start})
-	r.open(1, revisionLegacy)
-	r.open(2, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
+	r.open(2, wire.RevisionLegacy)
 	r.start(1, "tools/call", "{}")
 	first := r.next()
 	r.start(2, "tools/call", "{}")
@@ -163,11 +163,39 @@ func TestSession_a_server_takes_its_question_back(t *testing.T) {
 		return 0
 	})
 	r := newRig(t, Config{Start: s.start})
-	r.open(1, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
 	r.start(1, "tools/call", "{}")
 	asked, cancelled := r.next(), r.next()
 	if cancelled.Method != "notifications/cancelled" || member(string(cancelled.Params), "requestId") != string(asked.ID) {
 		t.Errorf("asked %s, then %s", asked.raw, cancelled.raw)
+	}
+}
+
+// A server that uses an id again while it is open loses the second question, not the bound on them.
+func TestSession_a_question_with_an_id_that_is_open_is_refused(t *testing.T) {
+	got := make(chan message, 4)
+	s := fakes(func(p *fake) int {
+		p.each(func(m message) {
+			switch {
+			case m.Method == "tools/call":
+				p.say(`{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)
+				p.say(`{"jsonrpc":"2.0","id":"q","method":"sampling/createMessage"}`)
+			case m.Method == "":
+				got <- m
+			}
+		})
+		return 0
+	})
+	r := newRig(t, Config{Start: s.start})
+	r.open(1, wire.RevisionLegacy)
+	r.start(1, "tools/call", "{}")
+	if m := await(t, "the refusal", got); m.Error == nil || m.Error.Code != wire.CodeInvalidRequest || string(m.ID) != `"q"` {
+		t.Errorf("the second question was answered %s", m.raw)
+	}
+	first := r.next()
+	_ = r.conn.Reply(first.ID, []byte(`{"roots":[]}`))
+	if m := await(t, "the answer", got); first.Method != "roots/list" || string(m.Result) != `{"roots":[]}` {
+		t.Errorf("%s was answered %s", first.raw, m.raw)
 	}
 }
 
@@ -182,7 +210,7 @@ func TestSession_ping_is_answered_here_and_questions_are_bounded(t *testing.T) {
 		return 0
 	})
 	r := newRig(t, Config{Start: s.start})
-	r.open(1, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
 	if m := await(t, "the pong", got); m.raw != `{"jsonrpc":"2.0","id":"p","result":{}}` {
 		t.Error(m.raw)
 	}
@@ -206,7 +234,7 @@ func TestSession_cancel_is_passed_on_and_a_late_answer_is_dropped(t *testing.T) 
 		return 0
 	})
 	r := newRig(t, Config{Start: s.start})
-	r.open(1, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
 	id, _ := r.start(1, "tools/call", "{}")
 	call := await(t, "the call", saw)
 	r.conn.Forget(id)
@@ -236,8 +264,8 @@ func TestSession_the_end_of_one_process_ends_the_generation(t *testing.T) {
 		return code
 	})
 	r := newRig(t, Config{Start: s.start})
-	r.open(1, revisionLegacy)
-	r.open(2, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
+	r.open(2, wire.RevisionLegacy)
 	_, lost := r.start(1, "tools/call", "{}")
 	if got := r.must(2, "tools/list", ""); got != "{}" {
 		t.Errorf("the last answer of the process that ends: %s", got)
@@ -264,12 +292,12 @@ func TestSession_the_end_of_one_process_ends_the_generation(t *testing.T) {
 func TestSession_close_stops_its_process_and_nothing_else(t *testing.T) {
 	s := fakes(echo)
 	r := newRig(t, Config{Start: s.start})
-	r.open(1, revisionLegacy)
-	r.open(2, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
+	r.open(2, wire.RevisionLegacy)
 	r.notify(0, wire.MethodSessionClose, `{"session":1}`)
 	await(t, "the end of the process", s.fake(1).Exited())
 	r.must(2, "tools/list", "")
-	r.open(2, revisionLegacy) // again: replaces
+	r.open(2, wire.RevisionLegacy) // again: replaces
 	await(t, "the end of the replaced process", s.fake(2).Exited())
 	r.must(2, "tools/list", "")
 	if s.count() != 3 {
@@ -280,7 +308,7 @@ func TestSession_close_stops_its_process_and_nothing_else(t *testing.T) {
 func TestSession_close_answers_what_is_open(t *testing.T) {
 	s := fakes(func(p *fake) int { p.each(func(message) {}); return 0 })
 	r := newRig(t, Config{Start: s.start})
-	r.open(1, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
 	_, end := r.start(1, "tools/call", "{}")
 	r.notify(0, wire.MethodSessionClose, `{"session":1}`)
 	if m := parse(await(t, "the answer", end).Env.Raw); m.Error == nil || m.Error.Code != wire.CodeCancelled {
@@ -292,7 +320,7 @@ func TestSession_a_command_that_does_not_start_is_an_answer(t *testing.T) {
 	r := newRig(t, Config{Start: func(context.Context, process.Spec) (Process, error) {
 		return nil, &process.StartError{Plugin: "kit", Path: "/x", Kind: process.KindMissing}
 	}})
-	for _, revision := range []string{revisionLegacy, revisionModern} {
+	for _, revision := range []string{wire.RevisionLegacy, wire.RevisionModern} {
 		e := r.refused(0, wire.MethodSessionOpen, fmt.Sprintf(`{"session":1,"mcp":%q}`, revision))
 		if e.Code != wire.CodeUnavailable || !strings.Contains(e.Message, "no such file") || !strings.Contains(string(e.Data), `"executed":"no"`) {
 			t.Errorf("%s: %v %s", revision, e, e.Data)
@@ -312,11 +340,11 @@ func TestSession_a_server_that_does_not_read_delays_only_itself(t *testing.T) {
 		return echo(p)
 	})
 	r := newRig(t, Config{Start: s.start})
-	r.open(1, revisionLegacy)
-	r.open(2, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
+	r.open(2, wire.RevisionLegacy)
 	big := `{"x":"` + strings.Repeat("a", 1<<20) + `"}`
 	var busy *wire.Error
-	for range 8 {
+	for range 33 { // more than rpc.PluginBacklogBytes
 		_, end := r.start(1, "tools/call", big)
 		r.must(2, "tools/list", "")
 		select {
@@ -326,8 +354,49 @@ func TestSession_a_server_that_does_not_read_delays_only_itself(t *testing.T) {
 		}
 	}
 	if busy == nil || busy.Code != wire.CodeBusy {
-		t.Errorf("8 MiB for a server that does not read: %v", busy)
+		t.Errorf("33 MiB for a server that does not read: %v", busy)
 	}
+}
+
+// A server that is held to its pings has to answer one while it owes something else, and only then. One that does
+// not is killed with all there is, which ends the backend.
+func TestHealth_is_silent_about_a_frozen_server(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alive := make(chan bool, 8) // whether the next ping is answered
+		s := fakes(func(p *fake) int {
+			p.each(func(m message) {
+				if m.Method == "ping" && <-alive {
+					p.say(`{"jsonrpc":"2.0","id":%s,"result":{}}`, m.ID)
+				}
+			})
+			<-p.killed
+			return 9
+		})
+		r := newRig(t, Config{Start: s.start, HealthTimeout: 5 * time.Second})
+		r.open(1, wire.RevisionLegacy)
+		health := func(what, want string, after time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			began := time.Now()
+			got, err := r.conn.Call(ctx, rpc.Request{Method: wire.MethodHealth})
+			if string(got) != want || time.Since(began) != after {
+				t.Errorf("%s: %s, %v after %v", what, got, err, time.Since(began))
+			}
+		}
+		alive <- false
+		health("a silent server with nothing to do", `{"ok":true}`, pingWait)
+		_, end := r.start(1, "tools/call", "{}")
+		alive <- true
+		health("one that answers beside its work", `{"ok":true}`, 0)
+		alive <- false
+		health("a silent one that owes an answer", "", time.Minute)
+		r.b.Kill()
+		await(t, "the end", r.b.Exited())
+		if reply := await(t, "the end of the call", end); reply.Env != nil || r.b.Exit().Code != 9 {
+			t.Errorf("the call ended with %+v, the server with %v", reply, r.b.Exit())
+		}
+	})
 }
 
 func TestHealth_asks_every_process_but_does_not_wait_for_silent_ones(t *testing.T) {
@@ -345,12 +414,12 @@ func TestHealth_asks_every_process_but_does_not_wait_for_silent_ones(t *testing.
 		r := newRig(t, Config{Start: s.start})
 		began := time.Now()
 		r.must(0, wire.MethodHealth, "")
-		r.open(1, revisionLegacy)
+		r.open(1, wire.RevisionLegacy)
 		r.must(0, wire.MethodHealth, "")
 		if <-asked != "1 ping" || time.Since(began) != 0 {
 			t.Errorf("a server that answers was waited for: %v", time.Since(began))
 		}
-		r.open(2, revisionLegacy)
+		r.open(2, wire.RevisionLegacy)
 		if got := r.must(0, wire.MethodHealth, ""); got != `{"ok":true}` || time.Since(began) != pingWait {
 			t.Errorf("health %s after %v, want %v", got, time.Since(began), pingWait)
 		}

@@ -114,7 +114,7 @@ func newSlotRig(t *testing.T) *slotRig {
 		defer cancel()
 		r.slot.Close(ctx)
 	})
-	r.session = &slot.Session{ID: 1, Revision: revisionLegacy, Init: json.RawMessage(initParams)}
+	r.session = &slot.Session{ID: 1, Revision: wire.RevisionLegacy, Init: json.RawMessage(initParams)}
 	r.slot.Want(r.session)
 	return r
 }

@@ -20,8 +20,8 @@ func TestShutdown_hangs_up_and_says_bye(t *testing.T) {
 		return 0
 	})
 	r := newRig(t, Config{Start: s.start})
-	r.open(1, revisionLegacy)
-	r.open(2, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
+	r.open(2, wire.RevisionLegacy)
 	r.notify(0, wire.MethodShutdown, "{}")
 	await(t, "the end", r.b.Exited())
 	if err := await(t, "the end of the connection", r.ran); !errors.Is(err, io.EOF) {
@@ -53,8 +53,8 @@ func TestStop_goes_by_the_ladder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakes(func(p *fake) int { <-p.killed; return 1 })
 		r := newRig(t, Config{Start: s.start})
-		r.open(1, revisionLegacy)
-		r.open(2, revisionLegacy)
+		r.open(1, wire.RevisionLegacy)
+		r.open(2, wire.RevisionLegacy)
 		r.notify(0, wire.MethodShutdown, "{}")
 		began := time.Now()
 		r.b.Stop(process.Ladder{Close: 300 * time.Millisecond, Term: 200 * time.Millisecond})
@@ -104,7 +104,7 @@ func TestStop_ends_a_start_under_way(t *testing.T) {
 func TestConnection_closed_by_the_host_ends_everything(t *testing.T) {
 	s := fakes(echo)
 	r := newRig(t, Config{Start: s.start})
-	r.open(1, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
 	_ = r.conn.Close()
 	await(t, "the end", r.b.Exited())
 	await(t, "the process", s.fake(1).Exited())
@@ -117,7 +117,7 @@ func TestStdin_closed_by_a_server_that_runs_on_ends_it(t *testing.T) {
 		return 1
 	})
 	r := newRig(t, Config{Start: s.start})
-	r.open(1, revisionLegacy)
+	r.open(1, wire.RevisionLegacy)
 	for {
 		_, err := r.request(1, "tools/call", "{}")
 		var refusal *wire.Error
@@ -126,4 +126,25 @@ func TestStdin_closed_by_a_server_that_runs_on_ends_it(t *testing.T) {
 		}
 	}
 	await(t, "the end", r.b.Exited())
+}
+
+// lockedEras is an Eras whose file somebody else holds.
+type lockedEras struct{ waiting chan struct{} }
+
+func (lockedEras) Load() Era { return "" }
+
+func (e lockedEras) Save(ctx context.Context, _ Era) {
+	close(e.waiting)
+	<-ctx.Done()
+}
+
+// Nobody who stops a server waits for what is to be remembered of it.
+func TestStop_does_not_wait_for_the_era_to_be_kept(t *testing.T) {
+	eras := lockedEras{make(chan struct{})}
+	r := newRig(t, Config{Start: fakes(func(*fake) int { return 0 }).start, Eras: eras})
+	_, opened := r.start(0, wire.MethodSessionOpen, `{"session":1,"mcp":"2026-07-28"}`)
+	await(t, "the era", eras.waiting)
+	r.b.Stop(process.DefaultLadder)
+	await(t, "the end", r.b.Exited())
+	await(t, "the end of the request", opened)
 }

@@ -84,7 +84,7 @@ func servePlugin(fd int) {
 	var dst []byte
 	for s.fill() {
 		for body, ok := s.frame(); ok; body, ok = s.frame() {
-			if bytes.Contains(head(body), []byte(`"method":"sox/shutdown"`)) {
+			if bytes.HasPrefix(after(body, `"method":`), []byte(`"sox/shutdown"`)) {
 				return
 			}
 			start := len(dst)
@@ -100,52 +100,4 @@ func servePlugin(fd int) {
 			dst = dst[:0]
 		}
 	}
-}
-
-// head is where a message names itself.
-func head(msg []byte) []byte { return msg[:min(len(msg), 200)] }
-
-// after returns what follows key in the head of msg, nil when key is not there.
-func after(msg []byte, key string) []byte {
-	i := bytes.Index(head(msg), []byte(key))
-	if i < 0 {
-		return nil
-	}
-	return msg[i+len(key):]
-}
-
-const toolList = `{"tools":[{"name":"say","description":"Say the text back.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}},"annotations":{"readOnlyHint":true}}]}`
-
-// appendAnswer answers a request, by its first bytes alone: messages come from the benchmark's own client, or
-// through a relay that keeps id, method and params in this order. Notifications get nothing.
-func appendAnswer(dst *[]byte, msg []byte) []byte {
-	id, method := after(msg, `"id":`), after(msg, `"method":"`)
-	if id == nil || method == nil {
-		return *dst
-	}
-	id = id[:bytes.IndexAny(id, ",}")]
-	method = method[:bytes.IndexByte(method, '"')]
-	out := append(*dst, `{"jsonrpc":"2.0","id":`...)
-	out = append(append(out, id...), `,"result":`...)
-	switch string(method) {
-	case "initialize":
-		out = append(out, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"peer","version":"1.0.0"}}`...)
-	case "tools/list":
-		out = append(out, toolList...)
-	case "tools/call": // arguments are the last member of params: {"text":TEXT}
-		text := after(msg, `"arguments":{"text":`)
-		out = append(append(out, `{"content":[{"type":"text","text":`...), bytes.TrimRight(text, "}")...)
-		out = append(out, `}]}`...)
-	case "server/discover":
-		out = out[:len(out)-len(`"result":`)]
-		out = append(out, `"error":{"code":-32601,"message":"method not found"}`...)
-	default:
-		if params := after(msg, `"params":`); params != nil {
-			out = append(out, params[:len(params)-1]...)
-		} else {
-			out = append(out, `{}`...)
-		}
-	}
-	*dst = append(out, '}')
-	return *dst
 }

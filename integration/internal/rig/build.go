@@ -32,7 +32,8 @@ type Programs struct {
 	built map[string]func() (string, error)
 }
 
-// NewPrograms builds into dir. With race the host and the kit detect data races.
+// NewPrograms builds into dir. With race the host detects data races. The kit does not: a plugin gets no GORACE, and
+// would take a second to end; the SDK's own tests look for its races.
 func NewPrograms(dir string, race bool) *Programs {
 	return &Programs{dir: dir, race: race, built: map[string]func() (string, error){}}
 }
@@ -44,12 +45,9 @@ func (p *Programs) build(name, pkg, ldflags string, race bool) (string, error) {
 	if once == nil {
 		once = sync.OnceValues(func() (string, error) {
 			path := filepath.Join(p.dir, name)
-			args := []string{"build", "-o", path}
+			args := []string{"build", "-o", path, "-ldflags", "-s -w " + ldflags} // nobody debugs them, and they are copied often
 			if race {
 				args = append(args, "-race")
-			}
-			if ldflags != "" {
-				args = append(args, "-ldflags", ldflags)
 			}
 			cmd := exec.Command("go", append(args, pkg)...)
 			cmd.Dir = moduleRoot()
@@ -69,9 +67,14 @@ func (p *Programs) Host() (string, error) {
 	return p.build("sox-host", module+"/cmd/sox-host", "", p.race)
 }
 
+// Remote returns sox-remote. It lies beside sox-host, which looks for it there.
+func (p *Programs) Remote() (string, error) {
+	return p.build("sox-remote", module+"/cmd/sox-remote", "", p.race)
+}
+
 // Kit returns the kit without a stamp.
 func (p *Programs) Kit() (string, error) {
-	return p.build("kit", module+"/integration/kit", "", p.race)
+	return p.build("kit", module+"/integration/kit", "", false)
 }
 
 // Program returns any other program of the module.
@@ -122,9 +125,9 @@ func Main(m *testing.M) {
 	os.Exit(run(m))
 }
 
-// parallel is how many tests run at once: 8, since most of their time is spent waiting for what the host does on purpose, such as watching a new
+// parallel is how many tests run at once: 12, since most of their time is spent waiting for what the host does on purpose, such as watching a new
 // version for two seconds.
-const parallel = 8
+const parallel = 12
 
 func run(m *testing.M) int {
 	if runtime.GOOS == "windows" {

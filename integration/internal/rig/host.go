@@ -32,6 +32,7 @@ type Host struct {
 	killed bool          // its last line may be cut
 
 	mu       sync.Mutex
+	idle     chan struct{}        // closed when the client reads again; nil while it reads
 	lastID   int                  // of Request; tests that choose ids take small ones
 	asked    map[string][]*Future // by the bytes of the id, in the order they were asked
 	messages []Message            // notifications and requests of the host, in order
@@ -90,6 +91,34 @@ func (h *Host) CloseStdin() { _ = h.stdin.Close() } // closing twice is no fault
 
 // CloseStdout closes the reading end of the host's stdout, as a client does that went away.
 func (h *Host) CloseStdout() { _ = h.out.Close() }
+
+// StopReading lets the client read nothing more, but for at most one buffer (256 KiB) that a read under way may still
+// take, until the returned function is called.
+func (h *Host) StopReading() (goOn func()) {
+	idle := make(chan struct{})
+	h.mu.Lock()
+	h.idle = idle
+	h.mu.Unlock()
+	return sync.OnceFunc(func() {
+		h.mu.Lock()
+		h.idle = nil
+		h.mu.Unlock()
+		close(idle)
+	})
+}
+
+// reading is the host's stdout as the client reads it.
+type reading struct{ h *Host }
+
+func (r reading) Read(p []byte) (int, error) {
+	r.h.mu.Lock()
+	idle := r.h.idle
+	r.h.mu.Unlock()
+	if idle != nil {
+		<-idle // the test goes on reading before it ends
+	}
+	return r.h.out.Read(p)
+}
 
 // Signal sends a signal to the host.
 func (h *Host) Signal(s syscall.Signal) {
@@ -185,7 +214,7 @@ func (h *Host) fault(format string, args ...any) {
 
 // read takes every line of the host apart.
 func (h *Host) read() {
-	lines := newLines(h.out)
+	lines := newLines(reading{h})
 	for {
 		line, err := lines.next()
 		if len(line) > 0 {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -69,7 +70,20 @@ const (
 	ListBadTool       = "bad-tool"       // one more tool, whose input schema is no object
 	ListBroken        = "broken"         // "tools" is not an array
 	ListMany          = "many"           // 250 tools, prompts, resources and templates
+	ListCrowd         = "crowd"          // 25,000 more tools
+	ListNames         = "names"          // more tools, with the names of OddNames
+	ListNamesMended   = "names-mended"   // the same in another order, without the one that has no name
+	ListShared        = "shared"         // one more resource, shared:///one
+	ListLoop          = "loop"           // the list of tools leads back to its beginning
+	ListPromptsFail   = "prompts-fail"   // the list of prompts is an error
+	ListPromptsHang   = "prompts-hang"   // the list of prompts never comes
 )
+
+// OddNames are the tools of ListNames: names that clients refuse, that become equal when they are made acceptable or are
+// cut to a length that clients take, and none.
+var OddNames = []string{
+	"with space", "with.space", "with_space", "größe", "a/b", strings.Repeat("n", 64), strings.Repeat("n", 63) + "m", "",
+}
 
 // Write makes dst, executable, from the kit binary src and o.
 func Write(dst, src string, o Options) error {
