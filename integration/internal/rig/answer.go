@@ -123,7 +123,8 @@ func (a Answer) Kit(t testing.TB) Kit {
 // Future is a request that is under way.
 type Future struct {
 	ID   string // raw
-	t    testing.TB
+	host *Host
+	what string // its method, "" for one that is written with Line
 	once sync.Once
 	done chan struct{} // closed after answer is set
 	got  Answer
@@ -153,11 +154,11 @@ func (f *Future) Answered() bool {
 
 // Wait returns the answer.
 func (f *Future) Wait() Answer {
-	f.t.Helper()
+	f.host.t.Helper()
 	select {
 	case <-f.done:
 	case <-time.After(Patience):
-		f.t.Fatalf("no answer to the request with the id %s", f.ID)
+		f.host.t.Fatalf("no answer to the request %s with the id %s; the host is at\n%s", f.what, f.ID, f.host.stacks())
 	}
 	return f.got
 }

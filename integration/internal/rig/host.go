@@ -128,6 +128,20 @@ func (h *Host) Signal(s syscall.Signal) {
 	}
 }
 
+// stacks ends a host that does not do what it should, and returns where its goroutines were.
+func (h *Host) stacks() string {
+	h.mu.Lock()
+	h.killed = true
+	h.mu.Unlock()
+	before := len(h.stderr.String())
+	if err := h.cmd.Process.Signal(syscall.SIGQUIT); err != nil {
+		return err.Error()
+	}
+	h.Wait()
+	log := h.stderr.String()
+	return log[min(before, len(log)):]
+}
+
 // Kill ends the host by SIGKILL and waits for its end.
 func (h *Host) Kill() {
 	h.t.Helper()
@@ -340,7 +354,7 @@ func (h *Host) nextID() string {
 
 // Expect announces that an answer to the raw id may come, for requests that are written with Line. An id that is used again gets one more answer.
 func (h *Host) Expect(id string) *Future {
-	f := &Future{ID: id, t: h.t, done: make(chan struct{})}
+	f := &Future{ID: id, host: h, done: make(chan struct{})}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asked[id] = append(h.asked[id], f)
@@ -357,6 +371,7 @@ func (h *Host) Request(method string, params any) *Future {
 func (h *Host) RequestID(id, method string, params any) *Future {
 	h.t.Helper()
 	f := h.Expect(id)
+	f.what = method
 	h.Line(Line(id, method, params))
 	return f
 }
