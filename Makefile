@@ -56,7 +56,7 @@ test: ## every test in random order, the libraries with the race detector; under
 
 .PHONY: race
 race: ## the tests of whole programs once more, with the race detector in them and in the host
-	GORACE=$(RACE) $(GO) test -race -shuffle=on -timeout 20m $(FLAGS) $(PROGRAMS)
+	GORACE=$(RACE) $(GO) test -race -shuffle=on -timeout 20m -p 1 $(FLAGS) $(PROGRAMS)
 
 .PHONY: integration
 integration: ## only the tests with real binaries and real clients

@@ -169,7 +169,7 @@ func TestBadVersions(t *testing.T) {
 		args    []string
 		says    []string // each in what the command prints
 	}{
-		"hangs_at_start":    {options: stamp.Options{BootHang: true}, args: []string{"--timeout", "2s"}, says: []string{"ready"}},
+		"hangs_at_start":    {options: stamp.Options{BootHang: true}, args: []string{"--timeout", "2s"}, says: []string{"2s", "time limit"}},
 		"exits_at_start":    {options: stamp.Options{BootExit: 7, BootSays: "no database here"}, says: []string{"7", "no database here"}},
 		"lists_broken":      {options: stamp.Options{List: stamp.ListBroken}, says: []string{"list", "tools"}},
 		"lists_a_bad_tool":  {options: stamp.Options{List: stamp.ListBadTool}, says: []string{"list", "bad", "inputSchema"}},

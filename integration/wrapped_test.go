@@ -255,6 +255,7 @@ func TestWrappedServer(t *testing.T) {
 				t.Parallel()
 				p := rig.NewPlace(t)
 				wrapServer(t, p, "1.0.0", revisions)
+				p.Settings("wrapped", map[string]any{"start_timeout": "60s"}) // it prints 2 MiB first
 				c := &wrappedClient{Host: p.Serve("--list-wait", "60s"), t: t, place: p, modern: modern}
 				c.OnRequest(c.asked)
 				if !modern {

@@ -115,10 +115,14 @@ var programs *Programs
 // Main is the TestMain of a package that uses a Place: it builds what every test needs, runs the tests, and removes what it built.
 func Main(m *testing.M) {
 	flag.Parse()
-	beside := false
-	flag.Visit(func(f *flag.Flag) { beside = beside || f.Name == "test.parallel" })
-	if !beside {
-		if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		n := parallel
+		if raceEnabled {
+			n = parallelRace
+		}
+		if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
 			panic(err) // package testing has lost a flag
 		}
 	}
@@ -128,6 +132,10 @@ func Main(m *testing.M) {
 // parallel is how many tests run at once: 12, since most of their time is spent waiting for what the host does on purpose, such as watching a new
 // version for two seconds.
 const parallel = 12
+
+// parallelRace is that with the race detector, which makes programs an order of magnitude slower: with more at once plugins are not up within the
+// 10 s that a start may take.
+const parallelRace = 4
 
 func run(m *testing.M) int {
 	if runtime.GOOS == "windows" {
