@@ -102,7 +102,7 @@ type process struct {
 // launch starts this binary as the plugin with further variables, files as descriptors from 3 on, and arguments.
 func launch(t *testing.T, env []string, files []*os.File, args ...string) *process {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // a safety net only
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a safety net only
 	p := &process{cmd: exec.CommandContext(ctx, os.Args[0], args...), exited: make(chan struct{})}
 	for _, entry := range os.Environ() {
 		if !strings.HasPrefix(entry, "SOX_") && !strings.HasPrefix(entry, "LISTEN_") {

@@ -457,12 +457,16 @@ func (l *lane) overwrite(kind string, d decision, active *pending) outcome {
 	return outcome{kills: true, known: true}
 }
 
+// endBound is how long a process may take to end: 30 s, a safety net. The health of a frozen one is judged within seconds,
+// but looks at it that come late, on a machine that is busy with something else, judge nothing.
+const endBound = 30 * time.Second
+
 // awaitEnd waits for a process to end.
 func (l *lane) awaitEnd(pid int) { l.awaitEndWhile(pid, func() {}) }
 
 // awaitEndWhile does something again and again meanwhile.
 func (l *lane) awaitEndWhile(pid int, do func()) {
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(endBound)
 	for ; running(pid); do() {
 		if time.Now().After(deadline) {
 			l.fail("G8", l.p.name, "process %d does not end", pid)

@@ -30,8 +30,8 @@ import (
 	"github.com/sox-host/sox-host/sdk"
 )
 
-// patience bounds every wait for the plugin: 10 s, only so that a broken plugin fails a test instead of hanging it.
-const patience = 10 * time.Second
+// patience bounds every wait for the plugin: a minute, only so that a broken plugin fails a test instead of hanging it.
+const patience = time.Minute
 
 // Host plays the host to one plugin. Its methods fail the test when the plugin breaks the protocol. Safe for concurrent
 // use.

@@ -140,7 +140,7 @@ func openDescriptors() int {
 }
 
 // patience is how long a test waits for an event that is certain to come.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // await waits for an event and fails the test if it does not come.
 func await[T any](t *testing.T, what string, event <-chan T) T {
