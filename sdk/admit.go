@@ -15,7 +15,9 @@ type Limits struct {
 	Queue         int // requests waiting beyond that; one more is refused as busy, without having run
 	RequestBytes  int // largest request, in bytes of its frame; 16 MiB at most
 	ResponseBytes int // largest answer, in bytes; 16 MiB at most. A larger one becomes an error for that request only
-	OutputBytes   int // bytes of answers that wait for the host to read; handlers that have more to say wait
+	// OutputBytes bounds the answers that wait for the host to read: handlers that have more to say wait. Notifications
+	// wait, or fail, behind 256 KiB of it.
+	OutputBytes int
 	// DefaultTimeout is the deadline of a request that names none, MaxTimeout the longest it may ask for. Both count
 	// from the moment the request is accepted, waiting included.
 	DefaultTimeout time.Duration

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
@@ -215,14 +216,31 @@ func (k *call) end(result json.RawMessage, fault *wire.Error) {
 	k.c.answer(k.env.ID(), k.method, result, fault)
 }
 
-// progress sends a notification that must not come after the answer.
-func (k *call) progress(build func(dst []byte) []byte) error {
+// tell sends a notification that must not come after the answer. It waits while there is no room for one, until ctx
+// ends.
+func (k *call) tell(ctx context.Context, build func(dst []byte) []byte) error {
+	for {
+		err := k.tryTell(build)
+		if err == nil {
+			return k.c.flush()
+		}
+		if !errors.Is(err, rpc.ErrBacklog) {
+			return err
+		}
+		if err := k.c.room(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// tryTell adds a notification for the caller to flush, without waiting.
+func (k *call) tryTell(build func(dst []byte) []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.answered {
-		return fmt.Errorf("progress of %s: %w", k.method, errAnswered)
+		return errAnswered
 	}
-	return k.c.append(false, build) // only copies
+	return k.c.notice(build) // only copies
 }
 
 var errAnswered = errors.New("the request has been answered")

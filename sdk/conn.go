@@ -131,6 +131,7 @@ type conn struct {
 	opened int      // sessions ever opened; used by the reader's goroutine only
 	host   *Session // carries the host's own requests; no client, and no hooks
 
+	notices  int           // bytes waiting for the host at which a notification finds no room
 	sent     atomic.Uint64 // bytes appended
 	watching atomic.Bool   // a watch over the reader of our output is armed
 
@@ -193,6 +194,7 @@ func (srv *server) newConn(ctx context.Context, rw io.ReadWriteCloser, direct bo
 	if backlog < 0 {
 		backlog = math.MaxInt
 	}
+	c.notices = min(noticeBytes, backlog)
 	c.rpc = rpc.NewConn(rw, rpc.Options{BacklogBytes: backlog, Serve: c.serve})
 	return c
 }

@@ -234,7 +234,7 @@ func (t *toolSession) listen(ctx context.Context, r *Request) (json.RawMessage, 
 		return nil, InvalidParams("subscriptions/listen: notifications is missing")
 	}
 	ack := map[string]any{"notifications": struct{}{}, "_meta": map[string]any{"io.modelcontextprotocol/subscriptionId": r.ID}}
-	if err := t.s.Notify("notifications/subscriptions/acknowledged", ack); err != nil {
+	if err := t.s.NotifyWait(ctx, "notifications/subscriptions/acknowledged", ack); err != nil {
 		return nil, err
 	}
 	<-ctx.Done()

@@ -1,35 +1,45 @@
 package sdk
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"time"
 
+	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
 )
+
+// noticeBytes is how much may wait for the host where a notification is added: 256 KiB, about as much as a socket holds.
+// A host reads notifications at a pace (PROTOCOL.md, Limits), and every answer comes behind those that were sent before
+// it: so it never waits for long.
+const noticeBytes = 256 << 10
 
 // errStalled ends a connection whose host does not read.
 var errStalled = errors.New("the host does not read")
 
 // append adds one envelope to the output. Answers wait while the output is full; anything else fails then.
 func (c *conn) append(wait bool, build func(dst []byte) []byte) error {
+	if !wait {
+		return c.counted(c.rpc.Send, build)
+	}
+	if c.rpc.Backlog() > 0 {
+		c.watchReader()
+	}
+	return c.counted(c.rpc.SendWait, build)
+}
+
+// counted adds what build appends by one of the ways to send, and counts its bytes.
+func (c *conn) counted(send func(build func(dst []byte) []byte) error, build func(dst []byte) []byte) error {
 	size := 0
-	counted := func(dst []byte) []byte {
+	err := send(func(dst []byte) []byte {
 		out := build(dst)
 		size = len(out) - len(dst) + wire.HeaderBytes
 		return out
-	}
-	var err error
-	if wait {
-		if c.rpc.Backlog() > 0 {
-			c.watchReader()
-		}
-		err = c.rpc.SendWait(counted)
-	} else {
-		err = c.rpc.Send(counted)
-	}
+	})
 	if err == nil {
 		c.sent.Add(uint64(size))
 	}
@@ -45,7 +55,39 @@ func (c *conn) flush() error {
 	return err
 }
 
-// notify sends a notification.
+// notice adds a notification for the caller to flush, without waiting. It fails with rpc.ErrBacklog when there is no room
+// for one.
+func (c *conn) notice(build func(dst []byte) []byte) error {
+	if c.rpc.Backlog() >= c.notices {
+		return fmt.Errorf("%d bytes wait for the host already: %w", c.notices, rpc.ErrBacklog)
+	}
+	return c.append(false, build)
+}
+
+// room waits until there is room for a notification. It returns why the connection ended, or the cause of ctx if that
+// ends first.
+func (c *conn) room(ctx context.Context) error {
+	c.watchReader()
+	return c.rpc.Room(ctx, c.notices)
+}
+
+// listChanged are the notifications that say no more than that something is to be read again.
+var listChanged = [...]string{
+	"notifications/tools/list_changed", "notifications/prompts/list_changed", "notifications/resources/list_changed",
+}
+
+// announce sends the list_changed at place i of listChanged, unless there is one on its way that the host cannot have
+// read. It needs no room: there are three of them at the most.
+func (c *conn) announce(s *Session, i int) error {
+	once := func(build func(dst []byte) []byte) error { return c.rpc.SendOnce(&s.changed[i], build) }
+	err := c.counted(once, func(dst []byte) []byte { return wire.AppendNotification(dst, s.number, listChanged[i], nil) })
+	if err != nil {
+		return err
+	}
+	return c.flush()
+}
+
+// notify sends a notification that needs no room: the host waits for it.
 func (c *conn) notify(session uint64, method string, params []byte) error {
 	if err := c.append(false, func(dst []byte) []byte { return wire.AppendNotification(dst, session, method, params) }); err != nil {
 		return err

@@ -3,7 +3,9 @@ package sdk
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/sox-host/sox-host/plugin/rpc"
@@ -38,6 +40,8 @@ type Session struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	once   sync.Once // close
+
+	changed [len(listChanged)]uint64 // marks of the last of each, for announce
 
 	mu       sync.Mutex
 	revision string
@@ -77,19 +81,69 @@ func (s *Session) LogLevel() string { s.mu.Lock(); defer s.mu.Unlock(); return s
 func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 
 // Notify sends a notification to the client of this session. It does not wait. The error is ErrSessionClosed after the
-// session's end, or says that params are not JSON, or that the host takes nothing: then the notification is dropped.
+// session's end, or says that params are not JSON, or is an rpc.ErrBacklog: 256 KiB wait for the host already, and the
+// notification is dropped. A list_changed is never dropped, and not sent twice while the first one waits.
 func (s *Session) Notify(method string, params any) error {
-	raw, err := encodeParams(params)
+	raw, err := s.notice(method, params)
+	if err != nil {
+		return err
+	}
+	if i := slices.Index(listChanged[:], method); i >= 0 && len(raw) == 0 {
+		err = s.c.announce(s, i)
+	} else {
+		err = s.tryNotify(method, raw)
+	}
 	if err != nil {
 		return fmt.Errorf("notify %s: %w", method, err)
 	}
-	if s.ctx.Err() != nil {
-		return fmt.Errorf("notify %s: %w", method, ErrSessionClosed)
+	return nil
+}
+
+// NotifyWait is Notify that waits for room, until ctx ends: its cause is the error then. Call it from a handler or a
+// goroutine of your own, and not from [MCPSession.Deliver].
+func (s *Session) NotifyWait(ctx context.Context, method string, params any) error {
+	raw, err := s.notice(method, params)
+	if err != nil {
+		return err
 	}
-	if err := s.c.notify(s.number, method, s.c.srv.p.redact.json(raw)); err != nil {
+	for err = s.tryNotify(method, raw); errors.Is(err, rpc.ErrBacklog); err = s.tryNotify(method, raw) {
+		if err = s.room(ctx); err != nil {
+			break
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("notify %s: %w", method, err)
 	}
 	return nil
+}
+
+// room waits until there is room for a notification, at most until ctx or the session ends.
+func (s *Session) room(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(s.ctx, func() { cancel(ErrSessionClosed) })
+	defer stop()
+	return s.c.room(ctx)
+}
+
+// notice checks a notification, and returns its params as they leave.
+func (s *Session) notice(method string, params any) ([]byte, error) {
+	raw, err := encodeParams(params)
+	if err == nil && s.ctx.Err() != nil {
+		err = ErrSessionClosed
+	}
+	if err != nil {
+		return nil, fmt.Errorf("notify %s: %w", method, err)
+	}
+	return s.c.srv.p.redact.json(raw), nil
+}
+
+// tryNotify sends a notification without waiting.
+func (s *Session) tryNotify(method string, params []byte) error {
+	if err := s.c.notice(func(dst []byte) []byte { return wire.AppendNotification(dst, s.number, method, params) }); err != nil {
+		return err
+	}
+	return s.c.flush()
 }
 
 // Call asks the client of this session, for example with "sampling/createMessage" or "elicitation/create", and waits
@@ -399,7 +453,8 @@ func projectPath(raw []byte) string {
 }
 
 // Progress tells the caller of the running request how far it is. total is 0 when unknown; message may be empty. It
-// does nothing when the caller did not ask for progress, and nothing after the answer.
+// does nothing when the caller did not ask for progress, and nothing after the answer. It waits for a host that does not
+// read as fast, until ctx ends: report some times a second, not for every step.
 func Progress(ctx context.Context, done, total float64, message string) {
 	k, ok := ctx.Value(callKey{}).(*call)
 	if !ok || k.key == "" {
@@ -425,8 +480,7 @@ func Progress(ctx context.Context, done, total float64, message string) {
 	if method == wire.MethodProgress {
 		params = fmt.Appendf(nil, `{"id":%s,"value":%s}`, k.key, params)
 	}
-	// Progress is dropped when the host takes nothing; it is old news by the time it could go out.
-	if k.progress(func(dst []byte) []byte { return wire.AppendNotification(dst, k.session.number, method, params) }) == nil {
-		_ = k.c.flush()
-	}
+	_ = k.tell(ctx, func(dst []byte) []byte { // nobody is left to read it
+		return wire.AppendNotification(dst, k.session.number, method, params)
+	})
 }

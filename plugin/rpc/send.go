@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -107,6 +108,16 @@ func (c *Conn) SendWait(build func(dst []byte) []byte) error {
 	_, err := c.out.AppendWait(c.framed(build))
 	return err
 }
+
+// SendOnce is Send unless the envelope that the last such call with this mark has sent still waits to be written: then
+// that one speaks for both. The mark begins as 0, and is used with this connection alone.
+func (c *Conn) SendOnce(mark *uint64, build func(dst []byte) []byte) error {
+	return c.out.AppendOnce(mark, c.framed(build))
+}
+
+// Room waits until less than limit bytes wait for the peer, as Backlog counts them. It returns why the connection ended,
+// or the cause of ctx if that ends first.
+func (c *Conn) Room(ctx context.Context, limit int) error { return c.out.Room(ctx, limit) }
 
 func (c *Conn) framed(build func(dst []byte) []byte) func(dst []byte) ([]byte, error) {
 	return func(dst []byte) ([]byte, error) {

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 	"io"
 	"sync"
@@ -109,6 +110,50 @@ func (s *Sink) AppendWait(build func(dst []byte) ([]byte, error)) (end uint64, e
 		s.room.Wait()
 	}
 	return s.appendLocked(build)
+}
+
+// AppendOnce is Append unless the envelope that the last such call with this mark has appended still waits to be
+// written: then it adds nothing. The mark begins as 0, and is used with this sink alone.
+func (s *Sink) AppendOnce(mark *uint64, build func(dst []byte) ([]byte, error)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil && *mark > s.written+uint64(s.taken) {
+		return nil
+	}
+	if len(s.buf)+s.taken >= s.limit && s.err == nil {
+		return ErrBacklog
+	}
+	end, err := s.appendLocked(build)
+	if err == nil {
+		*mark = end
+	}
+	return err
+}
+
+// Room waits until less than limit bytes of the backlog are left. It returns the sink's failure, or the cause of ctx if
+// that ends first.
+func (s *Sink) Room(ctx context.Context, limit int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.buf)+s.taken < limit || s.err != nil {
+		return s.err
+	}
+	stop := context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.room.Broadcast()
+	})
+	defer stop()
+	for len(s.buf)+s.taken >= limit && s.err == nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !s.writing { // nobody has flushed yet
+			s.startDrainLocked(s.takeLocked(), 0)
+		}
+		s.room.Wait()
+	}
+	return s.err
 }
 
 func (s *Sink) appendLocked(build func(dst []byte) ([]byte, error)) (uint64, error) {

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -349,4 +350,89 @@ func BenchmarkStartFlush(b *testing.B) {
 		c.Forget(id)
 	}
 	_ = c.Close()
+}
+
+func TestSink_Room_waits_until_the_backlog_is_below_the_limit(t *testing.T) {
+	errEnough := errors.New("enough")
+	ends := map[string]struct {
+		end  func(s *Sink, cancel context.CancelCauseFunc, peer net.Conn)
+		want error
+	}{
+		"the peer reads": {func(_ *Sink, _ context.CancelCauseFunc, peer net.Conn) {
+			if _, err := io.ReadFull(peer, make([]byte, 11)); err != nil {
+				t.Error(err)
+			}
+		}, nil},
+		"the context ends": {func(_ *Sink, cancel context.CancelCauseFunc, _ net.Conn) { cancel(errEnough) }, errEnough},
+		"the sink fails":   {func(s *Sink, _ context.CancelCauseFunc, _ net.Conn) { s.Fail(ErrClosed) }, ErrClosed},
+	}
+	for name, c := range ends {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				own, peer := net.Pipe()
+				s := NewSink(own, 0)
+				ctx, cancel := context.WithCancelCause(context.Background())
+				defer cancel(nil)
+				mustAppend(t, s, "first")
+				if err := s.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				mustAppend(t, s, "second")
+				if err := s.Room(ctx, 12); err != nil {
+					t.Errorf("11 bytes are less than 12: %v", err)
+				}
+				got := make(chan error, 1)
+				go func() { got <- s.Room(ctx, 6) }()
+				synctest.Wait()
+				select {
+				case err := <-got:
+					t.Fatalf("there is no room yet: %v", err)
+				default:
+				}
+				c.end(s, cancel, peer)
+				if err := <-got; !errors.Is(err, c.want) {
+					t.Errorf("%v, want %v", err, c.want)
+				}
+				peer.Close()
+				own.Close()
+				s.Wait()
+			})
+		})
+	}
+}
+
+func TestSink_AppendOnce_adds_nothing_while_the_last_one_waits(t *testing.T) {
+	w := &taker{}
+	s := NewSink(w, 4)
+	var a, b uint64
+	once := func(mark *uint64, message string, backlog int) {
+		t.Helper()
+		if err := s.AppendOnce(mark, text(message)); err != nil {
+			t.Errorf("AppendOnce: %v", err)
+		}
+		if s.Backlog() != backlog {
+			t.Errorf("backlog %d, want %d", s.Backlog(), backlog)
+		}
+	}
+	once(&a, "aa", 2)
+	once(&a, "aa", 2)
+	once(&b, "bb", 4)
+	once(&b, "bb", 4)
+	var c uint64
+	if err := s.AppendOnce(&c, text("c")); !errors.Is(err, ErrBacklog) {
+		t.Errorf("a full sink: %v", err)
+	}
+	once(&a, "aa", 4) // for which it needs no room
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	once(&a, "aa", 2) // the peer may have read the one before
+	s.Fail(ErrClosed)
+	if err := s.AppendOnce(&a, text("aa")); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Fail: %v", err)
+	}
+	if got := w.got.String(); got != "aabb" {
+		t.Errorf("written: %q", got)
+	}
 }

@@ -213,7 +213,7 @@ func (l *link) Write(ctx context.Context, m jsonrpc.Message) error {
 			l.giveUp(m)
 			return nil
 		}
-		if err := l.s.Notify(m.Method, m.Params); err != nil {
+		if err := l.s.NotifyWait(ctx, m.Method, m.Params); err != nil {
 			l.p.Logger().Warn("a notification was dropped", "method", m.Method, "session", l.s.ID(), "error", err)
 		}
 		return nil
