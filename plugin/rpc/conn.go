@@ -83,8 +83,10 @@ type Options struct {
 	BacklogBytes  int // bound of the Sink; 0 means DefaultBacklogBytes
 
 	// Serve receives the peer's requests and notifications on the goroutine in Run. env is valid only
-	// during the call. It must not block, so what it answers at once it answers with Send: Reply waits while
-	// the peer does not read. nil refuses requests and ignores notifications.
+	// during the call. It must not wait for the peer, so what it answers at once it answers with Send: Reply waits
+	// while the peer does not read. While it blocks nothing is read, answers and acks included, and the peer waits
+	// in the kernel once the buffers are full: for a short while that slows a peer that floods, and loses nothing.
+	// nil refuses requests and ignores notifications.
 	Serve func(c *Conn, env *wire.Envelope)
 	// Unasked is told the raw id of an answer that no request of this end ever had: one of another JSON type, say.
 	// It runs on the goroutine in Run and must not block; the id is valid only during the call.

@@ -61,6 +61,7 @@ func (s *Slot) Close(ctx context.Context) {
 	generations := make([]*generation, 0, len(s.live))
 	for g := range s.live {
 		generations = append(generations, g)
+		g.hurryLocked()
 	}
 	s.active = nil
 	for _, t := range []*time.Timer{s.restart, s.sweep, s.looking, s.trialEnd, s.idle} {

@@ -86,6 +86,7 @@ func (u *upgrade) cutover() error {
 	s.forgetWarmLocked()
 	if u.old != nil && u.old.role == active {
 		u.old.role = draining
+		u.old.hurryLocked()
 		u.moved = int(u.old.inFlight.Load())
 		s.warm = u.old
 	}

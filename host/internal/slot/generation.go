@@ -77,6 +77,7 @@ type generation struct {
 	started time.Time
 
 	relistPace *pace.Pace // of reading its lists
+	noticePace *pace.Pace // of reading what it says unasked; nil = its backend keeps one
 
 	unlogged bool // what it prints may be in no log of ours
 
@@ -100,6 +101,7 @@ type generation struct {
 	// Guarded by Slot.mu.
 	role     role
 	health   health
+	hurried  chan struct{}         // closed while it is to be read without a pace
 	opened   map[uint64]*opening   // sessions by id; one that the plugin refused is taken out, for a later try
 	listed   map[Profile]bool      // profiles whose lists were asked for; true once they came
 	learning map[Profile]*learning // lists being fetched
@@ -168,16 +170,23 @@ func (s *Slot) launch(ctx context.Context, l Launch) (g *generation, step Step, 
 		told:     make(map[uint64]*told),
 		reverted: make(chan struct{}),
 
+		hurried:    make(chan struct{}),
 		relistPace: pace.New(burstRelists, relistsPerSecond, longestRelistPause),
+	}
+	if _, ok := backend.(Paced); !ok {
+		g.noticePace = pace.Notices()
 	}
 	g.unasked.log = g.log
 	g.joined, _ = backend.(Joined)
 	g.conn = rpc.NewConn(backend.Conn(), rpc.Options{
-		BacklogBytes: rpc.PluginBacklogBytes, Serve: g.serve, Unasked: g.unasked.note, Idle: s.cfg.Observer.Idle,
+		BacklogBytes: rpc.PluginBacklogBytes, Serve: g.hear, Unasked: g.unasked.note, Idle: s.cfg.Observer.Idle,
 	})
 	s.mu.Lock()
 	s.live[g] = struct{}{}
 	closed := s.closed
+	if closed {
+		g.hurryLocked()
+	}
 	s.mu.Unlock()
 	// Ends when connection and process have ended; Slot.Close joins it.
 	s.work.Go(g.run)
@@ -270,7 +279,13 @@ func (g *generation) deathError() error {
 	return g.lastWords(fmt.Errorf("the plugin %s", g.end()))
 }
 
-// serve handles what the plugin sends on its own, on the connection's reading goroutine.
+// hear handles what the plugin sends on its own, at a pace, on the connection's reading goroutine.
+func (g *generation) hear(c *rpc.Conn, env *wire.Envelope) {
+	g.serve(c, env)
+	g.keepPace(env)
+}
+
+// serve handles what the plugin sends on its own.
 func (g *generation) serve(c *rpc.Conn, env *wire.Envelope) {
 	if g.ready.Name == "" {
 		ready, err := wire.ParseReady(env)
@@ -425,6 +440,7 @@ func (g *generation) stop(l process.Ladder) {
 	}
 	g.slot.mu.Lock()
 	g.stopping = true
+	g.hurryLocked()
 	g.slot.mu.Unlock()
 	if g.conn.Notify(0, wire.MethodShutdown, nil) == nil {
 		process.Within(g.dead, l.Close)

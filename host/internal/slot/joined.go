@@ -57,6 +57,7 @@ func (g *generation) dismiss(c *rpc.Conn) {
 func (g *generation) leaveProcess(l process.Ladder) {
 	g.slot.mu.Lock()
 	g.stopping = true
+	g.hurryLocked()
 	open := make([]uint64, 0, len(g.opened))
 	for id, o := range g.opened {
 		if o.done {

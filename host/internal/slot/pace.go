@@ -1,20 +1,88 @@
 package slot
 
-import "time"
+import (
+	"time"
+
+	"github.com/sox-host/sox-host/host/internal/pace"
+	"github.com/sox-host/sox-host/plugin/wire"
+)
 
 const (
 	// burstRelists and relistsPerSecond are how often the lists of one process are read at once, and how often a second
 	// behind that: 10, and then every 200 ms. However often it says that they changed, its last word is followed by a
 	// reading.
-	//
-	// Its other notifications were read at a pace too, for a while. A plugin's answers stand behind what it has sent
-	// before them: those of one that had queued a great many of them came late, or not at all where the host was about to
-	// end.
 	burstRelists     = 10
 	relistsPerSecond = 5
 	// longestRelistPause is what the clients of several profiles wait for at the most: 1 s.
 	longestRelistPause = time.Second
 )
+
+// Paced is a Backend that reads what its server says unasked at a pace itself (pace.Notices), before it passes that on.
+type Paced interface {
+	Backend
+	ReadsAtPace()
+}
+
+// keepPace accounts for a message that the plugin sent unasked, on the connection's reading goroutine, and makes that
+// wait if it is ahead of its pace: then the plugin waits in the kernel, as for any slow reader. Its answers come behind
+// what it wrote before them, and so they wait too.
+//
+// Nobody waits for a plugin whose end is under way, or that is drained: see hurryLocked.
+func (g *generation) keepPace(env *wire.Envelope) {
+	if g.noticePace == nil {
+		return
+	}
+	wait := g.noticePace.Take(pace.NoticeCost(len(env.Raw)))
+	if wait < pace.LeastNoticePause {
+		return
+	}
+	g.slot.mu.Lock()
+	hurried := g.hurried
+	g.slot.mu.Unlock()
+	select {
+	case <-hurried:
+		return
+	default:
+	}
+	g.slot.cfg.Observer.Idle() // what has been passed on so far must not wait
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-hurried:
+	case <-g.backend.Exited():
+	case <-g.conn.Done():
+	}
+}
+
+// hurryLocked lets the plugin be read as fast as it writes from now on: somebody waits for what it says last. Calling it
+// again does nothing.
+func (g *generation) hurryLocked() {
+	select {
+	case <-g.hurried:
+	default:
+		close(g.hurried)
+	}
+}
+
+// calmLocked takes hurryLocked back, for a generation that has to take over again.
+func (g *generation) calmLocked() {
+	select {
+	case <-g.hurried:
+		g.hurried = make(chan struct{})
+	default:
+	}
+}
+
+// Hurry lets every process of the slot be read as fast as it writes from now on: the client has gone, and the last
+// answers are awaited. It does not block.
+func (s *Slot) Hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for g := range s.live {
+		g.hurryLocked()
+	}
+}
 
 // awaitRelist waits until the lists of the process may be read once more.
 func (g *generation) awaitRelist() {

@@ -270,6 +270,7 @@ func (s *Slot) goBackLocked(ref store.Ref, cached map[Profile]*Catalog) {
 	s.build = store.Build{Plugin: s.name, Version: ref.Version, SHA256: ref.SHA256}
 	if w := s.warm; w != nil && w.role == draining && !w.stopping && w.build.Ref() == ref {
 		w.role, w.since = active, time.Now()
+		w.calmLocked()
 		s.active, s.build = w, w.build
 		w.catchUpLocked()
 		s.learnAllLocked(w)

@@ -315,6 +315,7 @@ func (u *upgrade) vacate(ctx context.Context) error {
 	if s.active == u.old {
 		s.active = nil
 		u.old.role = draining
+		u.old.hurryLocked()
 	}
 	u.moved = int(u.old.inFlight.Load())
 	s.mu.Unlock()
@@ -323,6 +324,7 @@ func (u *upgrade) vacate(ctx context.Context) error {
 		s.mu.Lock()
 		if u.old.role == draining && s.active == nil {
 			s.active, u.old.role = u.old, active
+			u.old.calmLocked()
 			u.old.catchUpLocked()
 			s.learnAllLocked(u.old) // for sessions that have come meanwhile
 		}

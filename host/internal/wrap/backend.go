@@ -269,6 +269,9 @@ func (b *Backend) shutdown() {
 	})
 }
 
+// ReadsAtPace implements slot.Paced: see child.keepPace.
+func (b *Backend) ReadsAtPace() {}
+
 // Conn returns the host's end: frames of protocol 1. Close it to end the backend without a word.
 func (b *Backend) Conn() net.Conn { return b.near }
 

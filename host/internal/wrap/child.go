@@ -44,14 +44,17 @@ type Process interface {
 
 // child is one process of the wrapped server and the lines to and from it. Whoever starts it runs run.
 type child struct {
-	proc    Process
-	in      *rpc.Sink
-	deaf    <-chan struct{} // closed when stdin takes nothing more: the server will never read again
-	stdout  io.ReadCloser
-	limit   int // bytes of a line
-	junk    junk
-	pace    *pace.Pace // of reading junk
-	dropped int        // junk that the pace has not been told of; of the reading goroutine
+	proc   Process
+	in     *rpc.Sink
+	deaf   <-chan struct{} // closed when stdin takes nothing more: the server will never read again
+	stdout io.ReadCloser
+	limit  int // bytes of a line
+	junk   junk
+
+	// Of the reading goroutine: the paces of reading junk and what the server says unasked, and what they have not been
+	// told of.
+	junkPace, noticePace *pace.Pace
+	dropped, told        int
 
 	quit     chan struct{} // closed by retire
 	quitOnce sync.Once
@@ -76,9 +79,11 @@ func (c *Config) spawn(ctx context.Context) (*child, error) {
 		stdout: stdout,
 		limit:  c.MaxFrameBytes,
 		junk:   junk{output: spec.Output},
-		pace:   process.OutputPace(),
 		quit:   make(chan struct{}),
 		ended:  make(chan struct{}),
+
+		junkPace:   process.OutputPace(),
+		noticePace: pace.Notices(),
 	}, nil
 }
 
@@ -189,7 +194,7 @@ func (c *child) line(to receiver, env *wire.Envelope, line []byte) {
 	case err == nil && env.Kind == wire.Ack: // no message of JSON-RPC
 		c.drop(line)
 	case err == nil:
-		to.message(c, env)
+		c.message(to, env)
 	case errors.As(err, &fault) && fault.Batch:
 		c.batch(to, env, line)
 	case fault != nil && fault.ResponseID != nil:
@@ -202,20 +207,28 @@ func (c *child) line(to receiver, env *wire.Envelope, line []byte) {
 	}
 }
 
+// message passes one message on.
+func (c *child) message(to receiver, env *wire.Envelope) {
+	if env.Kind != wire.Response {
+		c.told += pace.NoticeCost(len(env.Raw))
+	}
+	to.message(c, env)
+}
+
 // drop files a line that is no message.
 func (c *child) drop(line []byte) {
 	c.junk.line(line)
 	c.dropped += process.OutputCost(1, len(line))
 }
 
-// keepPace makes a server wait that floods with what is no message: it is read at the pace of any other output. What was
-// found beside that has been passed on.
+// keepPace makes a server wait that floods: with what is no message, which is read at the pace of any other output, or
+// with what nobody asked for. What has been read is passed on.
 func (c *child) keepPace() {
-	if c.dropped == 0 {
+	if c.dropped == 0 && c.told == 0 {
 		return
 	}
-	wait := c.pace.Take(c.dropped)
-	c.dropped = 0
+	wait := max(c.junkPace.Take(c.dropped), c.noticePace.Take(c.told))
+	c.dropped, c.told = 0, 0
 	if wait < leastPause {
 		return
 	}
@@ -256,7 +269,7 @@ func (c *child) salvage(to receiver, env *wire.Envelope, line []byte) {
 		at += 1 + next
 		if wire.Scan(line[at:], env) == nil && env.Kind != wire.Ack {
 			c.drop(line[:at])
-			to.message(c, env)
+			c.message(to, env)
 			return
 		}
 	}

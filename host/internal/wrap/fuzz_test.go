@@ -61,7 +61,8 @@ func FuzzLines(f *testing.F) {
 		if piece > 0 {
 			read = pieces{read, int(piece)}
 		}
-		c := &child{stdout: io.NopCloser(read), limit: fuzzLine, junk: junk{output: out.add}, pace: pace.New(math.MaxInt32, 1, 0)} // never waits
+		never := pace.New(math.MaxInt32, 1, 0) // waits
+		c := &child{stdout: io.NopCloser(read), limit: fuzzLine, junk: junk{output: out.add}, junkPace: never, noticePace: never}
 		s := &sink{t: t}
 		c.read(s)
 		c.junk.end()

@@ -1,0 +1,22 @@
+package pace
+
+import "time"
+
+const (
+	// BurstNotices and NoticesPerSecond are how much of what one process says unasked, as messages, is read as fast as it
+	// comes, and how much a second behind that: 4,000 and 25,000, where a message counts as one and every KiB of it as
+	// one more. It would otherwise take one core to write them and another to read them. PROTOCOL.md, Limits, has both.
+	BurstNotices     = 4_000
+	NoticesPerSecond = 25_000
+	// longestNoticePause bounds one pause: 20 ms.
+	longestNoticePause = 20 * time.Millisecond
+)
+
+// LeastNoticePause is the shortest pause that is worth a timer: 2 ms, the time of fifty short messages.
+const LeastNoticePause = 2 * time.Millisecond
+
+// Notices returns the pace at which what one process says unasked is read.
+func Notices() *Pace { return New(BurstNotices, NoticesPerSecond, longestNoticePause) }
+
+// NoticeCost is what a message of so many bytes counts in it.
+func NoticeCost(bytes int) int { return 1 + bytes>>10 }
