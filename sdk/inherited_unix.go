@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -16,8 +15,7 @@ import (
 )
 
 // announce writes the ready frame to the connected socket whose number is in value, and then makes a connection of it:
-// setting Go's poller up takes longer than the frame does. The calls are few and flat, since the stack of a program that
-// starts is small, and growing it takes as long as twenty system calls.
+// setting Go's poller up takes longer than the frame does.
 func (p *Plugin) announce(value string) (*socket.Conn, error) {
 	fd, err := strconv.Atoi(value)
 	if err != nil || fd < 3 {
@@ -30,7 +28,8 @@ func (p *Plugin) announce(value string) (*socket.Conn, error) {
 }
 
 func (p *Plugin) writeReady(fd int) error {
-	frame, start := wire.BeginFrame(slices.Grow([]byte(nil), readyBytes))
+	var room [readyBytes]byte // on the stack, where there is memory already
+	frame, start := wire.BeginFrame(room[:0])
 	frame = p.appendReady(frame)
 	if err := wire.SealFrame(frame, start, wire.DefaultMaxFrameBytes); err != nil {
 		return err

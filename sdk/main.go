@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sox-host/sox-host/plugin/wire"
+	_ "github.com/sox-host/sox-host/sdk/internal/stack" // comes before all that needs a deep one
 )
 
 // EnvReadOnly set to 1 locks the plugin read-only, as --read-only does.
