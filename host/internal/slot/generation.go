@@ -184,9 +184,6 @@ func (s *Slot) launch(ctx context.Context, l Launch) (g *generation, step Step, 
 	s.mu.Lock()
 	s.live[g] = struct{}{}
 	closed := s.closed
-	if closed {
-		g.hurryLocked()
-	}
 	s.mu.Unlock()
 	// Ends when connection and process have ended; Slot.Close joins it.
 	s.work.Go(g.run)

@@ -27,7 +27,8 @@ type Paced interface {
 // wait if it is ahead of its pace: then the plugin waits in the kernel, as for any slow reader. Its answers come behind
 // what it wrote before them, and so they wait too.
 //
-// Nobody waits for a plugin whose end is under way, or that is drained: see hurryLocked.
+// There is no pause for one that is drained, or whose end is under way: see hurryLocked. A health check takes a pause for
+// a sign of life, since rpc.Conn.Heard says then that the reader is busy.
 func (g *generation) keepPace(env *wire.Envelope) {
 	if g.noticePace == nil {
 		return

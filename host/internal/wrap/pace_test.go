@@ -63,12 +63,12 @@ func TestPace_of_what_a_server_says_unasked(t *testing.T) {
 		notice   = `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"x"}}`
 		question = `{"jsonrpc":"2.0","id":1,"method":"roots/list"}`
 		answer   = `{"jsonrpc":"2.0","id":1,"result":{}}`
-		n        = pace.BurstNotices + pace.NoticesPerSecond/2
+		n        = pace.BurstNotices + pace.NoticesPerSecond
 	)
 	// What the reader holds when the server has written everything, and ends, is not paced: 64 KiB at the most.
 	within := func(took, want time.Duration) bool { return took <= want && took > want-want/4 }
 	for _, line := range []string{notice, question} {
-		if h, took := flooding(t, line, n, nil); h.notices != n || !within(took, time.Second/2) {
+		if h, took := flooding(t, line, n, nil); h.notices != n || !within(took, time.Second) {
 			t.Errorf("%d of %d notices were read in %v", h.notices, n, took)
 		}
 	}
@@ -76,7 +76,7 @@ func TestPace_of_what_a_server_says_unasked(t *testing.T) {
 		t.Errorf("%d of %d answers were read in %v", h.answers, n, took)
 	}
 	batch := fmt.Sprintf("[%s,%s]", notice, notice)
-	if h, took := flooding(t, batch, n/2, nil); h.notices != n || !within(took, time.Second/2) {
+	if h, took := flooding(t, batch, n/2, nil); h.notices != n || !within(took, time.Second) {
 		t.Errorf("%d of %d notices in batches were read in %v", h.notices, n, took)
 	}
 	if h, took := flooding(t, notice, n, func(c *child, _ *fake) { c.retire() }); h.notices != n || took > 0 {
