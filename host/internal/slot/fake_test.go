@@ -386,7 +386,7 @@ func (p *proc) serve(c *rpc.Conn, env *wire.Envelope) {
 	p.log = append(p.log, fmt.Sprintf("%d %s", env.Session(), method))
 	s := p.script
 	p.mu.Unlock()
-	if s.exitAtReady {
+	if s.exitAtReady || p.retiresAt("ready") {
 		return // it is about to end
 	}
 	if list := s.lists[method]; list != nil {
