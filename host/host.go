@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -137,10 +138,11 @@ func (h *Host) Run(ctx context.Context) error {
 	deaf := time.AfterFunc(lastAnswers+lastStops, func() { f.Out.Fail(errors.New("the client does not read")) })
 	defer deaf.Stop()
 	h.mu.Lock()
-	for _, s := range h.slots {
+	slots := slices.Collect(maps.Values(h.slots))
+	h.mu.Unlock()
+	for _, s := range slots {
 		s.Hurry() // the last answers come behind whatever their plugins wrote before them
 	}
-	h.mu.Unlock()
 	if !errors.Is(err, front.ErrClientGone) {
 		process.Within(h.session.Quiet(), time.Until(deadline))
 	}
@@ -176,10 +178,7 @@ func reason(err error) string {
 func (h *Host) closeSlots(ctx context.Context) {
 	h.mu.Lock()
 	h.closing = true
-	slots := make([]*slot.Slot, 0, len(h.slots))
-	for _, s := range h.slots {
-		slots = append(slots, s)
-	}
+	slots := slices.Collect(maps.Values(h.slots))
 	h.mu.Unlock()
 	var closing sync.WaitGroup
 	for _, s := range slots {

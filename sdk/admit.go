@@ -16,7 +16,7 @@ type Limits struct {
 	RequestBytes  int // largest request, in bytes of its frame; 16 MiB at most
 	ResponseBytes int // largest answer, in bytes; 16 MiB at most. A larger one becomes an error for that request only
 	// OutputBytes bounds the answers that wait for the host to read: handlers that have more to say wait. Notifications
-	// wait, or fail, behind 256 KiB of it.
+	// wait, or fail, behind 64 KiB of it.
 	OutputBytes int
 	// DefaultTimeout is the deadline of a request that names none, MaxTimeout the longest it may ask for. Both count
 	// from the moment the request is accepted, waiting included.

@@ -216,8 +216,8 @@ func (k *call) end(result json.RawMessage, fault *wire.Error) {
 	k.c.answer(k.env.ID(), k.method, result, fault)
 }
 
-// tell sends a notification that must not come after the answer. It waits while there is no room for one, until ctx
-// ends.
+// tell sends a notification that must not come after the answer. It waits while there is no room for one, until ctx or
+// the request ends.
 func (k *call) tell(ctx context.Context, build func(dst []byte) []byte) error {
 	for {
 		err := k.tryTell(build)
@@ -227,7 +227,7 @@ func (k *call) tell(ctx context.Context, build func(dst []byte) []byte) error {
 		if !errors.Is(err, rpc.ErrBacklog) {
 			return err
 		}
-		if err := k.c.room(ctx); err != nil {
+		if err := k.c.room(ctx, k.ctx); err != nil {
 			return err
 		}
 	}

@@ -59,7 +59,8 @@
 // [Limits] bound what runs, waits, comes in and goes out; [DefaultLimits] are generous and [WorkerLimits] strict. A
 // request beyond them is refused with a code that says it did not run. A place is given back when the answer has been
 // taken by the host, so a host that does not read fills the plugin up and not its memory. A host reads some 10,000
-// notifications a second: [Progress], [Log] and [Session.NotifyWait] wait for it, [Session.Notify] fails.
+// notifications a second: [Progress], [Log] and [Session.NotifyWait] wait for it, [Session.Notify] fails
+// unless it says that a list has changed.
 //
 // # Life
 //

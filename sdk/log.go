@@ -118,7 +118,8 @@ func severity(level string) int {
 
 // Log sends a log message to the client of the running request, for people who look at it there, as MCP's
 // notifications/message. level is one of MCP's: debug, info, notice, warning, error, critical, alert, emergency. The
-// client sees it if it asked for that level. It waits for a host that does not read as fast, until ctx ends. Use [Plugin.Logger] for what the owner of the plugin should see.
+// client sees it if it asked for that level. It waits for a host that does not read as fast, until ctx or the request
+// ends. Use [Plugin.Logger] for what the owner of the plugin should see.
 func Log(ctx context.Context, level string, data any) {
 	k, ok := ctx.Value(callKey{}).(*call)
 	if !ok || severity(level) < 0 {

@@ -13,10 +13,10 @@ import (
 	"github.com/sox-host/sox-host/plugin/wire"
 )
 
-// noticeBytes is how much may wait for the host where a notification is added: 256 KiB, about as much as a socket holds.
-// A host reads notifications at a pace (PROTOCOL.md, Limits), and every answer comes behind those that were sent before
-// it: so it never waits for long.
-const noticeBytes = 256 << 10
+// noticeBytes is about how much may wait for the host where a notification is added: 64 KiB. A host reads notifications at
+// a pace (PROTOCOL.md, Limits), and every answer comes behind those that were sent before it, these and what the socket
+// holds: with small ones, half a second of a plugin that never stops.
+const noticeBytes = 64 << 10
 
 // errStalled ends a connection whose host does not read.
 var errStalled = errors.New("the host does not read")
@@ -59,14 +59,18 @@ func (c *conn) flush() error {
 // for one.
 func (c *conn) notice(build func(dst []byte) []byte) error {
 	if c.rpc.Backlog() >= c.notices {
-		return fmt.Errorf("%d bytes wait for the host already: %w", c.notices, rpc.ErrBacklog)
+		return fmt.Errorf("more than %d bytes wait for the host already: %w", c.notices, rpc.ErrBacklog)
 	}
 	return c.append(false, build)
 }
 
-// room waits until there is room for a notification. It returns why the connection ended, or the cause of ctx if that
-// ends first.
-func (c *conn) room(ctx context.Context) error {
+// room waits until there is room for a notification. It returns why the connection ended, or the cause of ctx, which is
+// the caller's, or of whole, that of its session or request, if one of them ends first.
+func (c *conn) room(ctx, whole context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(whole, func() { cancel(context.Cause(whole)) })
+	defer stop()
 	c.watchReader()
 	return c.rpc.Room(ctx, c.notices)
 }

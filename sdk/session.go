@@ -41,7 +41,7 @@ type Session struct {
 	cancel context.CancelCauseFunc
 	once   sync.Once // close
 
-	changed [len(listChanged)]uint64 // marks of the last of each, for announce
+	changed [len(listChanged)]uint64 // marks of the last of each, for announce alone; guarded by the lock of its Sink
 
 	mu       sync.Mutex
 	revision string
@@ -81,19 +81,14 @@ func (s *Session) LogLevel() string { s.mu.Lock(); defer s.mu.Unlock(); return s
 func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 
 // Notify sends a notification to the client of this session. It does not wait. The error is ErrSessionClosed after the
-// session's end, or says that params are not JSON, or is an rpc.ErrBacklog: 256 KiB wait for the host already, and the
+// session's end, or says that params are not JSON, or is an rpc.ErrBacklog: 64 KiB wait for the host already, and the
 // notification is dropped. A list_changed is never dropped, and not sent twice while the first one waits.
 func (s *Session) Notify(method string, params any) error {
 	raw, err := s.notice(method, params)
 	if err != nil {
 		return err
 	}
-	if i := slices.Index(listChanged[:], method); i >= 0 && len(raw) == 0 {
-		err = s.c.announce(s, i)
-	} else {
-		err = s.tryNotify(method, raw)
-	}
-	if err != nil {
+	if err := s.tryNotify(method, raw); err != nil {
 		return fmt.Errorf("notify %s: %w", method, err)
 	}
 	return nil
@@ -107,7 +102,7 @@ func (s *Session) NotifyWait(ctx context.Context, method string, params any) err
 		return err
 	}
 	for err = s.tryNotify(method, raw); errors.Is(err, rpc.ErrBacklog); err = s.tryNotify(method, raw) {
-		if err = s.room(ctx); err != nil {
+		if err = s.c.room(ctx, s.ctx); err != nil {
 			break
 		}
 	}
@@ -115,15 +110,6 @@ func (s *Session) NotifyWait(ctx context.Context, method string, params any) err
 		return fmt.Errorf("notify %s: %w", method, err)
 	}
 	return nil
-}
-
-// room waits until there is room for a notification, at most until ctx or the session ends.
-func (s *Session) room(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(s.ctx, func() { cancel(ErrSessionClosed) })
-	defer stop()
-	return s.c.room(ctx)
 }
 
 // notice checks a notification, and returns its params as they leave.
@@ -140,6 +126,12 @@ func (s *Session) notice(method string, params any) ([]byte, error) {
 
 // tryNotify sends a notification without waiting.
 func (s *Session) tryNotify(method string, params []byte) error {
+	switch i := slices.Index(listChanged[:], method); {
+	case i >= 0 && (len(params) == 0 || string(params) == "{}"):
+		return s.c.announce(s, i)
+	case i >= 0:
+		return s.c.notify(s.number, method, params)
+	}
 	if err := s.c.notice(func(dst []byte) []byte { return wire.AppendNotification(dst, s.number, method, params) }); err != nil {
 		return err
 	}
@@ -454,7 +446,7 @@ func projectPath(raw []byte) string {
 
 // Progress tells the caller of the running request how far it is. total is 0 when unknown; message may be empty. It
 // does nothing when the caller did not ask for progress, and nothing after the answer. It waits for a host that does not
-// read as fast, until ctx ends: report some times a second, not for every step.
+// read as fast, until ctx or the request ends: report some times a second, not for every step.
 func Progress(ctx context.Context, done, total float64, message string) {
 	k, ok := ctx.Value(callKey{}).(*call)
 	if !ok || k.key == "" {

@@ -120,6 +120,7 @@ type Conn struct {
 
 	ended  atomic.Bool   // closed is set; read without mu on the way of every frame
 	linger *time.Timer   // ends the connection after a write error; guarded by mu
+	broken chan struct{} // closed when closed or linger is set
 	done   chan struct{} // closed when every call has been retired
 }
 
@@ -139,6 +140,7 @@ func NewConn(rw io.ReadWriteCloser, opts Options) *Conn {
 		opts:    opts,
 		out:     NewSink(rw, opts.BacklogBytes),
 		pending: make(map[uint64]pending),
+		broken:  make(chan struct{}),
 		done:    make(chan struct{}),
 	}
 	c.out.Failed = c.writeFailed
@@ -217,6 +219,7 @@ func (c *Conn) writeFailed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed == nil && c.linger == nil {
+		close(c.broken)
 		c.linger = time.AfterFunc(lingerTime, func() { _ = c.close(fmt.Errorf("write: %w", err), false) })
 	}
 }
@@ -289,6 +292,10 @@ func (c *Conn) Heard() (mark uint64, waiting bool) {
 // Backlog returns the bytes that wait for the peer to read.
 func (c *Conn) Backlog() int { return c.out.Backlog() }
 
+// Broken is closed as soon as nothing more can be sent, which is before the end: what the peer has written is still read.
+// Whoever slows the reading down stops doing so then, for it has a second.
+func (c *Conn) Broken() <-chan struct{} { return c.broken }
+
 // Done is closed once the connection has ended and every call has been retired.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
@@ -315,6 +322,9 @@ func (c *Conn) close(cause error, complete bool) error {
 		return c.closed
 	}
 	c.closed = cause
+	if c.linger == nil {
+		close(c.broken)
+	}
 	c.ended.Store(true)
 	open := c.pending
 	c.pending = nil

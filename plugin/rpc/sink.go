@@ -113,15 +113,13 @@ func (s *Sink) AppendWait(build func(dst []byte) ([]byte, error)) (end uint64, e
 }
 
 // AppendOnce is Append unless the envelope that the last such call with this mark has appended still waits to be
-// written: then it adds nothing. The mark begins as 0, and is used with this sink alone.
+// written: then it adds nothing. It needs no room, since there is one envelope of each mark at the most. The mark begins
+// as 0, and is used with this sink alone.
 func (s *Sink) AppendOnce(mark *uint64, build func(dst []byte) ([]byte, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil && *mark > s.written+uint64(s.taken) {
 		return nil
-	}
-	if len(s.buf)+s.taken >= s.limit && s.err == nil {
-		return ErrBacklog
 	}
 	end, err := s.appendLocked(build)
 	if err == nil {

@@ -27,8 +27,13 @@ func TestConn_write_error_does_not_lose_the_last_answers(t *testing.T) {
 		c := run(NewConn(d, Options{}))
 		call := newRecord("m")
 		id := mustStart(t, c.Conn, call)
+		select {
+		case <-c.Broken():
+			t.Error("broken before anything was written")
+		default:
+		}
 		_ = c.Flush()
-		synctest.Wait()
+		<-c.Broken() // nobody need slow the reading down any more
 		_, _ = w.Write(wire.AppendFrame(nil, wire.AppendResult(nil, wire.AppendUint(nil, id), []byte(`1`))))
 		if call.once(t).Phase != Answered {
 			t.Error("the answer behind the write error is lost")

@@ -56,12 +56,12 @@ func (s *Slot) abandon(g *generation) {
 func (s *Slot) Close(ctx context.Context) {
 	s.mu.Lock()
 	s.closed = true
+	s.hurryLocked()
 	waiting := s.queue
 	s.queue = nil
 	generations := make([]*generation, 0, len(s.live))
 	for g := range s.live {
 		generations = append(generations, g)
-		g.hurryLocked()
 	}
 	s.active = nil
 	for _, t := range []*time.Timer{s.restart, s.sweep, s.looking, s.trialEnd, s.idle} {

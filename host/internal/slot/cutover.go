@@ -86,7 +86,7 @@ func (u *upgrade) cutover() error {
 	s.forgetWarmLocked()
 	if u.old != nil && u.old.role == active {
 		u.old.role = draining
-		u.old.hurryLocked()
+		u.old.haste.Hurry()
 		u.moved = int(u.old.inFlight.Load())
 		s.warm = u.old
 	}
@@ -222,6 +222,11 @@ func (u *upgrade) afterCutover() error {
 
 // keepOldWarm stops the old generation when the probation of the new one is over, unless it has taken over again.
 func (u *upgrade) keepOldWarm() {
+	u.s.mu.Lock()
+	if u.old.role == draining && !u.old.stopping { // it has nothing to finish any more
+		u.old.calmLocked()
+	}
+	u.s.mu.Unlock()
 	select {
 	case <-u.new.trialC:
 	case <-u.new.dead:

@@ -76,8 +76,9 @@ type generation struct {
 	unasked unasked
 	started time.Time
 
-	relistPace *pace.Pace // of reading its lists
-	noticePace *pace.Pace // of reading what it says unasked; nil = its backend keeps one
+	relistPace *pace.Pace  // of reading its lists
+	noticePace *pace.Pace  // of reading what it says unasked; nil = its backend keeps one
+	haste      *pace.Haste // while it is to be read without a pace; its backend's, if that keeps one
 
 	unlogged bool // what it prints may be in no log of ours
 
@@ -101,7 +102,6 @@ type generation struct {
 	// Guarded by Slot.mu.
 	role     role
 	health   health
-	hurried  chan struct{}         // closed while it is to be read without a pace
 	opened   map[uint64]*opening   // sessions by id; one that the plugin refused is taken out, for a later try
 	listed   map[Profile]bool      // profiles whose lists were asked for; true once they came
 	learning map[Profile]*learning // lists being fetched
@@ -170,11 +170,12 @@ func (s *Slot) launch(ctx context.Context, l Launch) (g *generation, step Step, 
 		told:     make(map[uint64]*told),
 		reverted: make(chan struct{}),
 
-		hurried:    make(chan struct{}),
 		relistPace: pace.New(burstRelists, relistsPerSecond, longestRelistPause),
 	}
-	if _, ok := backend.(Paced); !ok {
-		g.noticePace = pace.Notices()
+	if paced, ok := backend.(Paced); ok {
+		g.haste = paced.Haste()
+	} else {
+		g.noticePace, g.haste = pace.Notices(), pace.NewHaste()
 	}
 	g.unasked.log = g.log
 	g.joined, _ = backend.(Joined)
@@ -183,6 +184,9 @@ func (s *Slot) launch(ctx context.Context, l Launch) (g *generation, step Step, 
 	})
 	s.mu.Lock()
 	s.live[g] = struct{}{}
+	if s.hurried {
+		g.haste.Hurry()
+	}
 	closed := s.closed
 	s.mu.Unlock()
 	// Ends when connection and process have ended; Slot.Close joins it.
@@ -437,7 +441,7 @@ func (g *generation) stop(l process.Ladder) {
 	}
 	g.slot.mu.Lock()
 	g.stopping = true
-	g.hurryLocked()
+	g.haste.Hurry()
 	g.slot.mu.Unlock()
 	if g.conn.Notify(0, wire.MethodShutdown, nil) == nil {
 		process.Within(g.dead, l.Close)

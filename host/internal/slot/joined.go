@@ -57,7 +57,7 @@ func (g *generation) dismiss(c *rpc.Conn) {
 func (g *generation) leaveProcess(l process.Ladder) {
 	g.slot.mu.Lock()
 	g.stopping = true
-	g.hurryLocked()
+	g.haste.Hurry()
 	open := make([]uint64, 0, len(g.opened))
 	for id, o := range g.opened {
 		if o.done {
@@ -113,6 +113,7 @@ func (g *generation) refusedAtTheEnd(r *Request, errObj []byte) bool {
 	}
 	if !g.lost {
 		g.lost = true // nothing more is sent
+		g.haste.Hurry()
 		// Ends with the generation.
 		s.work.Go(func() {
 			if !process.Within(g.dead, endsSoon) {

@@ -35,6 +35,7 @@ func (s *Slot) openLocked(g *generation, session *Session) *opening {
 			g.opened[session.ID] = o
 		case connectionEnded(err):
 			g.lost = true
+			g.haste.Hurry()
 		default: // not kept: the next request tries again
 			o.done, o.err = true, err
 		}

@@ -20,14 +20,15 @@ const (
 // Paced is a Backend that reads what its server says unasked at a pace itself (pace.Notices), before it passes that on.
 type Paced interface {
 	Backend
-	ReadsAtPace()
+	// Haste ends its pauses. It is the same at every call.
+	Haste() *pace.Haste
 }
 
 // keepPace accounts for a message that the plugin sent unasked, on the connection's reading goroutine, and makes that
 // wait if it is ahead of its pace: then the plugin waits in the kernel, as for any slow reader. Its answers come behind
 // what it wrote before them, and so they wait too.
 //
-// There is no pause for one that is drained, or whose end is under way: see hurryLocked. A health check takes a pause for
+// There is no pause for one that is drained, or whose end is under way: generation.haste. A health check takes a pause for
 // a sign of life, since rpc.Conn.Heard says then that the reader is busy.
 func (g *generation) keepPace(env *wire.Envelope) {
 	if g.noticePace == nil {
@@ -37,11 +38,13 @@ func (g *generation) keepPace(env *wire.Envelope) {
 	if wait < pace.LeastNoticePause {
 		return
 	}
-	g.slot.mu.Lock()
-	hurried := g.hurried
-	g.slot.mu.Unlock()
+	hurried := g.haste.C()
 	select {
 	case <-hurried:
+		return
+	case <-g.backend.Exited():
+		return
+	case <-g.conn.Broken():
 		return
 	default:
 	}
@@ -52,36 +55,29 @@ func (g *generation) keepPace(env *wire.Envelope) {
 	case <-timer.C:
 	case <-hurried:
 	case <-g.backend.Exited():
-	case <-g.conn.Done():
+	case <-g.conn.Broken():
 	}
 }
 
-// hurryLocked lets the plugin be read as fast as it writes from now on: somebody waits for what it says last. Calling it
-// again does nothing.
-func (g *generation) hurryLocked() {
-	select {
-	case <-g.hurried:
-	default:
-		close(g.hurried)
-	}
-}
-
-// calmLocked takes hurryLocked back, for a generation that has to take over again.
+// calmLocked has a generation that takes over again read at its pace, unless the slot is at its end.
 func (g *generation) calmLocked() {
-	select {
-	case <-g.hurried:
-		g.hurried = make(chan struct{})
-	default:
+	if !g.slot.hurried {
+		g.haste.Calm()
 	}
 }
 
-// Hurry lets every process of the slot be read as fast as it writes from now on: the client has gone, and the last
-// answers are awaited. It does not block.
+// Hurry lets every process of the slot be read as fast as it writes from now on, those that start later too: the client
+// has gone, and the last answers are awaited. It does not block.
 func (s *Slot) Hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.hurryLocked()
+}
+
+func (s *Slot) hurryLocked() {
+	s.hurried = true
 	for g := range s.live {
-		g.hurryLocked()
+		g.haste.Hurry()
 	}
 }
 

@@ -241,10 +241,26 @@ func TestAPacedPluginIsNotFrozen(t *testing.T) {
 	})
 }
 
-// pacedBackend keeps a pace of its own.
-type pacedBackend struct{ Backend }
+// A process that starts once the client has gone is read without a pace too, and none comes back.
+func TestALateStartIsNotPaced(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		s := e.session()
+		e.slot.Hurry()
+		p := e.up(s)
+		if took := pour(e, p, s, 2*pace.BurstNotices); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
 
-func (pacedBackend) ReadsAtPace() {}
+// pacedBackend keeps a pace of its own.
+type pacedBackend struct {
+	Backend
+	haste *pace.Haste
+}
+
+func (b pacedBackend) Haste() *pace.Haste { return b.haste }
 
 type pacedLauncher struct{ *world }
 
@@ -253,7 +269,7 @@ func (l pacedLauncher) Launch(ctx context.Context, launch Launch) (Backend, erro
 	if err != nil {
 		return nil, err
 	}
-	return pacedBackend{b}, nil
+	return pacedBackend{b, pace.NewHaste()}, nil
 }
 
 func TestABackendWithAPaceOfItsOwnIsNotPacedTwice(t *testing.T) {

@@ -124,6 +124,7 @@ type Slot struct {
 
 	mu          sync.Mutex
 	closed      bool
+	hurried     bool // whatever runs is read without a pace, see Hurry
 	generations uint64
 	live        map[*generation]struct{} // not yet ended
 	active      *generation              // gets new requests; nil while there is none

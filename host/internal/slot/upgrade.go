@@ -315,7 +315,7 @@ func (u *upgrade) vacate(ctx context.Context) error {
 	if s.active == u.old {
 		s.active = nil
 		u.old.role = draining
-		u.old.hurryLocked()
+		u.old.haste.Hurry()
 	}
 	u.moved = int(u.old.inFlight.Load())
 	s.mu.Unlock()

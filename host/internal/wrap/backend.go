@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/sox-host/sox-host/host/internal/pace"
 	"github.com/sox-host/sox-host/host/internal/process"
 	"github.com/sox-host/sox-host/plugin/rpc"
 	"github.com/sox-host/sox-host/plugin/wire"
@@ -41,6 +42,8 @@ type Config struct {
 	// HealthTimeout is how long a process that owes an answer may leave a ping unanswered before sox/health is not
 	// answered either. 0 asks that of no server: many run a tool on the thread that would have to answer.
 	HealthTimeout time.Duration
+
+	haste *pace.Haste // of every process; set by Launch
 }
 
 // Backend is a wrapped server. It implements slot.Backend and is safe for concurrent use. Whoever launched it
@@ -91,6 +94,7 @@ func Launch(cfg Config) *Backend {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
+	cfg.haste = pace.NewHaste()
 	near, far := newPipe()
 	b := &Backend{
 		cfg:      cfg,
@@ -269,8 +273,8 @@ func (b *Backend) shutdown() {
 	})
 }
 
-// ReadsAtPace implements slot.Paced: see child.keepPace.
-func (b *Backend) ReadsAtPace() {}
+// Haste implements slot.Paced: see child.keepPace.
+func (b *Backend) Haste() *pace.Haste { return b.cfg.haste }
 
 // Conn returns the host's end: frames of protocol 1. Close it to end the backend without a word.
 func (b *Backend) Conn() net.Conn { return b.near }

@@ -55,6 +55,7 @@ type child struct {
 	// told of.
 	junkPace, noticePace *pace.Pace
 	dropped, told        int
+	haste                *pace.Haste // ends its pauses
 
 	quit     chan struct{} // closed by retire
 	quitOnce sync.Once
@@ -84,6 +85,7 @@ func (c *Config) spawn(ctx context.Context) (*child, error) {
 
 		junkPace:   process.OutputPace(),
 		noticePace: pace.Notices(),
+		haste:      c.haste,
 	}, nil
 }
 
@@ -236,6 +238,7 @@ func (c *child) keepPace() {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+	case <-c.haste.C():
 	case <-c.proc.Exited():
 	case <-c.quit:
 	}

@@ -41,7 +41,7 @@ func flooding(t *testing.T, line string, n int, meanwhile func(c *child, p *fake
 			}
 			return 0
 		})
-		cfg := Config{Start: s.start, MaxFrameBytes: wire.DefaultMaxFrameBytes}
+		cfg := Config{Start: s.start, MaxFrameBytes: wire.DefaultMaxFrameBytes, haste: pace.NewHaste()}
 		c, err := cfg.spawn(context.Background())
 		if err != nil {
 			t.Fatal(err)
@@ -81,6 +81,9 @@ func TestPace_of_what_a_server_says_unasked(t *testing.T) {
 	}
 	if h, took := flooding(t, notice, n, func(c *child, _ *fake) { c.retire() }); h.notices != n || took > 0 {
 		t.Errorf("of a server that is not wanted any more, %d of %d notices were read in %v", h.notices, n, took)
+	}
+	if h, took := flooding(t, notice, n, func(c *child, _ *fake) { c.haste.Hurry() }); h.notices != n || took > 0 {
+		t.Errorf("in haste, %d of %d notices were read in %v", h.notices, n, took)
 	}
 	if _, took := flooding(t, notice, n, func(_ *child, p *fake) { p.kill() }); took > 0 {
 		t.Errorf("the end of the server took %v", took)
