@@ -208,6 +208,7 @@ func (l *lane) fault(kind string, d decision, active *pending) outcome {
 			l.world.events.add(p.name, "no guard over %d", active.pid)
 			return outcome{}
 		}
+		l.world.guardLost.Store(time.Now().UnixNano())
 		signal(guard, syscall.SIGKILL) // the parent of a process that just answered
 		l.awaitEnd(active.pid)
 		return outcome{kills: true, known: true}

@@ -10,7 +10,7 @@
 // records what it switched. The invariants it decides and those that are decided here (I10 to I15) have the numbers of the project's list:
 //
 //	I10  never two instances of a plugin that must be alone
-//	I11  nothing that a killed host started is left after a second
+//	I11  nothing that a killed host started is left after a second, or if a guard was killed with it, once the next host runs
 //	I12  descriptors, goroutines, processes and sockets come back to where they were
 //	I13  every request is answered within its bound
 //	I14  the host's memory stays below 256 MiB

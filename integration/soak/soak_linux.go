@@ -224,6 +224,7 @@ func (r *round) play(d time.Duration, planOf func(name string, kinds, pairs []st
 		r.judgeRound()
 		return errors.Join(err, errors.New(r.stderr.sick))
 	}
+	r.sweeps()
 	var lanes, working sync.WaitGroup
 	// All end when stop is closed, or with the host; joined below.
 	for _, p := range r.world.plugs {
@@ -247,6 +248,22 @@ func (r *round) play(d time.Duration, planOf func(name string, kinds, pairs []st
 	return nil
 }
 
+// sweeps waits until the host has ended what an earlier one had to leave.
+func (r *round) sweeps() {
+	deadline := time.Now().Add(endBound)
+	for _, p := range r.world.adrift {
+		for running(p.pid) && !time.Now().After(deadline) {
+			sleep(10*time.Millisecond, r.exited)
+		}
+		if running(p.pid) {
+			r.fail("I11", "", "the next host has not ended %v", p)
+			continue
+		}
+		r.world.events.add("round", "%d: the host has ended %v, which had lost host and guard", r.n, p)
+	}
+	r.world.adrift = nil
+}
+
 // finish ends the round in its way.
 func (r *round) finish(lanes, working *sync.WaitGroup) {
 	pid := r.host.Process.Pid
@@ -256,8 +273,9 @@ func (r *round) finish(lanes, working *sync.WaitGroup) {
 			r.see(seenMidway)
 		}
 		r.client.cut.Store(true)
+		lost := time.Since(time.Unix(0, r.world.guardLost.Load())) < afterGuard
 		signal(pid, syscall.SIGKILL)
-		r.orphans()
+		r.orphans(lost)
 		close(r.stop)
 		lanes.Wait()
 		working.Wait()
@@ -311,15 +329,23 @@ func exitBound(promise time.Duration) time.Duration {
 	return promise + 250*time.Millisecond // what this program needs to see it
 }
 
-// orphans waits for the end of everything that a killed host started.
-func (r *round) orphans() {
+// afterGuard is how long a host may need to end what one of its guards had to, when that is killed: 2 s.
+const afterGuard = 2 * time.Second
+
+// orphans waits for the end of everything that a killed host started. If a guard was lost right before, nobody is left
+// who could end what it guarded, until the next host does.
+func (r *round) orphans(lost bool) {
 	began := time.Now()
 	bound := exitBound(time.Second)
 	_, left := r.gone(bound)
 	took := time.Since(began)
 	r.worst(func(w *worst) { w.Orphans = max(w.Orphans, took) })
 	r.world.events.add("round", "%d killed; %v later %d processes are left", r.n, took.Round(time.Millisecond), len(left))
-	if len(left) > 0 {
+	switch {
+	case len(left) == 0:
+	case lost:
+		r.world.adrift = left
+	default:
 		r.fail("I11", "", "%v after the host was killed there is still %v", took.Round(time.Millisecond), left)
 		for _, p := range left {
 			signal(p.pid, syscall.SIGKILL)

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sox-host/sox-host/integration/internal/history"
@@ -36,6 +37,9 @@ type world struct {
 	tag     string
 	events  *events
 	plugs   []*plug
+
+	guardLost atomic.Int64 // when a guard was killed last, in nanoseconds since the epoch
+	adrift    []process    // that lost host and guard at once: the next host has to end them
 }
 
 // plug is one plugin. Its lane is the only one that changes it, between rounds the run.
