@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sox-host/sox-host/host/internal/stack"
@@ -43,6 +44,7 @@ type Stdio struct {
 	gone  chan struct{} // closed when a write failed or the reader hung up
 	once  sync.Once
 	last  sync.Once
+	deaf  atomic.Bool // the backlog was given up, since the client took nothing of it any more
 }
 
 // NewStdio returns a front over in and out. Lines of more than limit bytes are skipped.
@@ -74,6 +76,7 @@ func (f *Stdio) closing() {
 			case f.Out.Flush() != nil:
 				return
 			case now == handed && f.Out.Backlog() >= rpc.DefaultBacklogBytes:
+				f.deaf.Store(true) // before the reader is let go, and finds the end of the input
 				f.Out.Fail(ErrClientGone)
 				f.hangUp()
 				return
@@ -126,7 +129,10 @@ func (f *Stdio) Run(ctx context.Context, h Handler) error {
 	var err error
 	select {
 	case err = <-ended:
-		if errors.Is(err, io.EOF) {
+		switch {
+		case f.deaf.Load():
+			err = ErrClientGone
+		case errors.Is(err, io.EOF):
 			err = nil
 		}
 	case <-f.gone:
