@@ -7,8 +7,9 @@ const (
 	// comes, and how much a second behind that: 2,000 and 10,000, where a message counts as one and every KiB of it as
 	// one more. It would otherwise take one core to write them and another to read them. PROTOCOL.md, Limits, has both.
 	//
-	// The burst is what a tool reports that works through a long list, and takes 20 ms of a core. A message costs more than a line: it is taken apart, passed on, and read by the client. With 25,000 a second the
-	// median of a neighbour's calls grew by a third on two cores, with 10,000 by a twentieth.
+	// The burst is for a tool that reports while it works through a long list. A message costs more than a line: it is
+	// taken apart, passed on, and read by the client. With 25,000 a second the median of a neighbour's calls grew by a
+	// third on two cores, with 10,000 by a twentieth.
 	BurstNotices     = 2_000
 	NoticesPerSecond = 10_000
 	// longestNoticePause bounds one pause: 200 ms, so that messages of 16 MiB are read at no more than 80 MiB a second.
