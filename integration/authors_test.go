@@ -30,7 +30,8 @@ func interpreter(t *testing.T, name string) string {
 	return path
 }
 
-// dropScript drops an example that is a script, as it is or with changes: pairs of old and new text.
+// dropScript drops an example that is a script, as it is or with changes: pairs of old and new text. Interpreters start slowly on a busy machine, so
+// that they get a minute instead of 10 s.
 func dropScript(t *testing.T, p *rig.Place, file, name, version string, changes ...string) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(rig.ModuleRoot(), "examples", file))
@@ -44,6 +45,7 @@ func dropScript(t *testing.T, p *rig.Place, file, name, version string, changes 
 		}
 		text = strings.Replace(text, pair[0], pair[1], 1)
 	}
+	p.Settings(name, map[string]any{"start_timeout": rig.Patience.String()})
 	if err := stamp.WriteProgram(p.File(name, version), []byte(text)); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +77,7 @@ func TestScriptsUnderTheOfficialClient(t *testing.T) {
 			p := rig.NewPlace(t)
 			dropScript(t, p, "py-clock/py-clock.py", "py-clock", "1.0.0")
 			dropScript(t, p, "node-dice/node-dice.cjs", "node-dice", "1.0.0")
-			c := connect(t, p, revision, nil)
+			c := connect(t, p, revision, nil, "--list-wait", rig.Patience.String())
 			if got, want := c.tools(t), []string{"node-dice__roll", "py-clock__now", "py-clock__wait"}; !slices.Equal(slices.Sorted(slices.Values(got)), want) {
 				t.Errorf("tools %v, want %v", got, want)
 			}

@@ -27,8 +27,7 @@ func TestFrozenPluginIsEnded(t *testing.T) {
 	pid := h.Tool("ice__echo", nil).Kit(t).PID
 	begun := h.StartTool("ice__hold", map[string]any{"until": p.Path("never"), "file": ledger, "nonce": "begun"})
 	p.Await("the call has begun", func() bool { return len(p.Lines("ledger")) == 1 })
-	signalProcess(t, pid, syscall.SIGSTOP)
-	p.Await("the process is stopped", func() bool { return processState(pid) == "T" })
+	p.Freeze(pid)
 	read := h.StartTool("ice__echo", nil)
 	unread := h.StartTool("ice__append", map[string]any{"file": ledger, "nonce": "unread"})
 
@@ -73,11 +72,10 @@ func TestSlowOrDebuggedPluginIsNotEnded(t *testing.T) {
 	h.Initialize(nil)
 	slow, debugged, clock := h.Tool("slow__echo", nil).Kit(t).PID, h.Tool("debugged__echo", nil).Kit(t).PID, h.Tool("clock__echo", nil).Kit(t).PID
 	held := h.StartTool("slow__hold", map[string]any{"until": p.Path("go")})
-	signalProcess(t, debugged, syscall.SIGSTOP)
-	p.Await("the process is stopped", func() bool { return processState(debugged) == "T" })
+	p.Freeze(debugged)
 	still := h.StartTool("debugged__echo", nil)
 	// A third one is frozen and ended, which takes twice as long as either would have lived.
-	signalProcess(t, clock, syscall.SIGSTOP)
+	p.Freeze(clock)
 	if h.Tool("clock__echo", nil).Kit(t).PID == clock {
 		t.Error("a frozen process answered")
 	}
@@ -111,8 +109,7 @@ func TestFrozenServerBehindAManifest(t *testing.T) {
 	if got := slow.Wait().Kit(t).PID; got != pid {
 		t.Error("the slow server was started again")
 	}
-	signalProcess(t, pid, syscall.SIGSTOP)
-	p.Await("the process is stopped", func() bool { return processState(pid) == "T" })
+	p.Freeze(pid)
 	if next := h.Tool("ice__echo", nil).Kit(t).PID; next == pid {
 		t.Error("the frozen server answered")
 	}

@@ -23,8 +23,7 @@ func TestFrozenPluginLeavesRoomForOthers(t *testing.T) {
 	h.Initialize(nil)
 	pid := h.Tool("frozen__echo", nil).Kit(t).PID
 	h.Tool("good__echo", nil).Kit(t)
-	signalProcess(t, pid, syscall.SIGSTOP)
-	p.Await("the process is stopped", func() bool { return processState(pid) == "T" })
+	p.Freeze(pid)
 	const most, beyond = 4096, 100
 	calls := make([]*rig.Future, 0, most+beyond)
 	for range most + beyond {

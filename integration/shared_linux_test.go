@@ -3,7 +3,6 @@ package integration
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/sox-host/sox-host/integration/internal/rig"
@@ -16,8 +15,7 @@ func TestSharedProcessIsStopped(t *testing.T) {
 	s := share(t, map[string]any{"start_timeout": "5s", "health_timeout": "2s"})
 	hosts := []*rig.Host{s.host(), s.host()}
 	a := s.count(hosts[0])
-	signalProcess(t, a.PID, syscall.SIGSTOP)
-	s.Await("the process is stopped", func() bool { return processState(a.PID) == "T" })
+	s.Freeze(a.PID)
 	if lost := hosts[0].Tool("kit__count", nil); lost.Error == nil || lost.Error.Code != -32003 {
 		t.Errorf("a call to a stopped process: %s", lost)
 	}

@@ -118,9 +118,9 @@ func Main(m *testing.M) {
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
 	if !chosen {
-		n := parallel
+		n := parallel * runtime.NumCPU()
 		if raceEnabled {
-			n = parallelRace
+			n /= 2
 		}
 		if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
 			panic(err) // package testing has lost a flag
@@ -129,13 +129,10 @@ func Main(m *testing.M) {
 	os.Exit(run(m))
 }
 
-// parallel is how many tests run at once: 12, since most of their time is spent waiting for what the host does on purpose, such as watching a new
-// version for two seconds.
-const parallel = 12
-
-// parallelRace is that with the race detector, which makes programs an order of magnitude slower: with more at once plugins are not up within the
-// 10 s that a start may take.
-const parallelRace = 4
+// parallel is how many tests run at once for each processor: several, since most of their time is spent waiting for what the host does on purpose,
+// such as watching a new version for two seconds. With the race detector in the programs it is half of that, or plugins would not come up within the
+// 10 s that a host gives them.
+const parallel = 4
 
 func run(m *testing.M) int {
 	if runtime.GOOS == "windows" {
@@ -148,6 +145,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	if err := findPython(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	programs = NewPrograms(dir, raceEnabled)
 	_, err = programs.Host()
 	_, err2 := programs.Kit()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -47,6 +48,21 @@ func tagged(entry string) []Process {
 		found = append(found, Process{pid, strings.TrimRight(strings.ReplaceAll(string(command), "\x00", " "), " ")})
 	}
 	return found
+}
+
+// Freeze stops a process of the place with SIGSTOP, and returns once none of its threads runs: one that still does may answer one more call.
+func (p *Place) Freeze(pid int) {
+	p.t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		p.t.Fatalf("stop process %d: %v", pid, err)
+	}
+	p.Await("every thread of the process is stopped", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*/stat", pid))
+		return err == nil && len(threads) > 0 && !slices.ContainsFunc(threads, func(thread string) bool {
+			raw, err := os.ReadFile(thread)
+			return err == nil && !bytes.Contains(raw, []byte(") T ")) // one that has ended runs no more
+		})
+	})
 }
 
 // ListeningPorts are the listening TCP and UDP sockets of processes, as the kernel prints them.
