@@ -213,7 +213,7 @@ func TestDevUnderLoad(t *testing.T) {
 	if s := spokenBy(t, h.Call("clock.now", nil)); s.Clock != "py-clock 1.0.0" {
 		t.Errorf("after the end %q answers", s.Clock)
 	}
-	if got := pluginFiles(t, p); !slices.Equal(got, []string{"py-clock_v1.0.0"}) {
+	if got := pluginFiles(t, p); !slices.Equal(got, []string{"py-clock.json", "py-clock_v1.0.0"}) {
 		t.Errorf("left in the plugins folder: %v", got)
 	}
 	if log := d.log.String(); !strings.Contains(log, "source.py:1: broken") {
