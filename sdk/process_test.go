@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 }
 
 func processPlugin() *sdk.Plugin {
-	early := os.Stdout
+	early, fd1 := os.Stdout, os.NewFile(1, "fd 1") // kept: a file that nobody has is closed
 	p := sdk.New("proc", "1.0.0")
 	sdk.Method(p, "proc.env", func(context.Context, empty) ([]string, error) {
 		var names []string
@@ -76,7 +76,7 @@ func processPlugin() *sdk.Plugin {
 		fmt.Println("printed by fmt")
 		fmt.Fprintln(early, "printed by an old os.Stdout")
 		cmd := exec.Command("echo", "printed by a child")
-		cmd.Stdout = os.NewFile(1, "fd 1")
+		cmd.Stdout = fd1
 		return empty{}, cmd.Run()
 	}, sdk.ReadOnly())
 	sdk.Method(p, "proc.write", say)

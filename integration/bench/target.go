@@ -3,9 +3,7 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -115,11 +113,11 @@ func (f *fieldOfTargets) start(p *programs, hostPath string, hostEnv []string, w
 		return err
 	}
 	f.procs = append(f.procs, daemon)
-	address, err := bufio.NewReader(os.NewFile(uintptr(daemon.out), "stdout")).ReadString('\n')
+	address, err := newClient(daemon).line(true)
 	if err != nil {
 		return fmt.Errorf("http: %w", err)
 	}
-	f.all = append(f.all, &target{name: "http", note: "one hop, localhost, connections kept", others: []*process{daemon}, message: plain("echo.say"), exchange: each(webClient(address))})
+	f.all = append(f.all, &target{name: "http", note: "one hop, localhost, connections kept", others: []*process{daemon}, message: plain("echo.say"), exchange: each(webClient(string(address)))})
 
 	if wanted("naive") {
 		naive, err := start(nil, nil, p.naive, p.peer, "stdio")

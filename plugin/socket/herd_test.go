@@ -48,7 +48,10 @@ const (
 )
 
 // raceFiles are the files of one race.
-type raceFiles struct{ dir string }
+type raceFiles struct {
+	dir   string
+	leash *os.File // of racers and backends: one for as long as the process lives, since one that nobody has is closed
+}
 
 func (f raceFiles) socket() string     { return filepath.Join(f.dir, "proxy-race.sock") }
 func (f raceFiles) judge() string      { return filepath.Join(f.dir, "judge") }
@@ -89,7 +92,7 @@ func newMortal() (mortal, error) {
 // race is one of many hosts that want the same shared backend: dial, else take the lock, dial again, start a backend
 // that inherits the lock, wait until it serves, let go of the lock, dial.
 func race() error {
-	files := raceFiles{os.Getenv(envRaceDir)}
+	files := raceFiles{dir: os.Getenv(envRaceDir), leash: os.NewFile(leashFD, "leash")}
 	life, err := newMortal()
 	if err != nil {
 		return err
@@ -146,7 +149,7 @@ func maybeStart(ctx context.Context, files raceFiles, life mortal) error {
 	defer ready.Close()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envRole+"=backend", fmt.Sprintf("%s=%d", envRaceSeed, life.Uint64()))
-	cmd.ExtraFiles = []*os.File{os.NewFile(leashFD, "leash"), lock.File(), readyEnd}
+	cmd.ExtraFiles = []*os.File{files.leash, lock.File(), readyEnd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
 	readyEnd.Close()
@@ -163,7 +166,7 @@ func maybeStart(ctx context.Context, files raceFiles, life mortal) error {
 // serveRace is a backend. It asks a judge that shares no code with the lock under test whether another backend lives,
 // and serves its pid until the leash ends.
 func serveRace() error {
-	files := raceFiles{os.Getenv(envRaceDir)}
+	files := raceFiles{dir: os.Getenv(envRaceDir), leash: os.NewFile(leashFD, "leash")}
 	life, err := newMortal()
 	if err != nil {
 		return err
@@ -209,7 +212,7 @@ func serveRace() error {
 	ready.Close()
 	life.risk(backendDeath)
 	go func() { // ends with the leash
-		io.Copy(io.Discard, os.NewFile(leashFD, "leash"))
+		io.Copy(io.Discard, files.leash)
 		l.Close()
 	}()
 	for {
@@ -227,7 +230,7 @@ func serveRace() error {
 }
 
 func TestSeed_B18_thundering_herd_meets_one_backend(t *testing.T) {
-	files := raceFiles{privateDir(t)}
+	files := raceFiles{dir: privateDir(t)}
 	// What a dead owner left.
 	staleSocket(t, files.socket())
 	if err := os.WriteFile(LockPath(files.socket()), []byte(`{"pid":1}`), 0o600); err != nil {

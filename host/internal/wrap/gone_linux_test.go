@@ -1,6 +1,7 @@
 package wrap
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -15,8 +16,14 @@ func awaitGone(t *testing.T, pid int) {
 		return
 	}
 	defer unix.Close(fd)
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience/time.Millisecond))
-	if n != 1 || err != nil {
-		t.Errorf("process %d is still there: %v", pid, err)
+	for end := time.Now().Add(patience); ; {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Until(end)/time.Millisecond))
+		if errors.Is(err, unix.EINTR) { // a signal to this process says nothing of the other
+			continue
+		}
+		if n != 1 || err != nil {
+			t.Errorf("process %d is still there: %v", pid, err)
+		}
+		return
 	}
 }
