@@ -132,9 +132,6 @@ func TestELFDetails(t *testing.T) {
 }
 
 func TestProgramsOfOtherSystems(t *testing.T) {
-	if runtime.GOOS == "darwin" {
-		t.Skip("the cases are Mach-O files, which this system runs")
-	}
 	dir := newFolder(t)
 	windows := make([]byte, 0x90)
 	copy(windows, "MZ")
@@ -145,15 +142,19 @@ func TestProgramsOfOtherSystems(t *testing.T) {
 		fat = append(fat, 1, 0, 0, cpu)
 		fat = append(fat, make([]byte, 16)...)
 	}
-	for name, test := range map[string]struct {
+	type foreign struct {
 		content []byte
 		reason  string
-	}{
-		"mac_v1.0.0": {[]byte{0xcf, 0xfa, 0xed, 0xfe, 12, 0, 0, 1, 0, 0, 0, 0}, "darwin/arm64"},
-		"fat_v1.0.0": {fat, "darwin/amd64+arm64"},
+	}
+	programs := map[string]foreign{
 		"win_v1.0.0": {windows, "windows/amd64"},
 		"win_v1.0.1": {[]byte("MZ"), "windows/unknown"},
-	} {
+	}
+	if runtime.GOOS != "darwin" {
+		programs["mac_v1.0.0"] = foreign{[]byte{0xcf, 0xfa, 0xed, 0xfe, 12, 0, 0, 1, 0, 0, 0, 0}, "darwin/arm64"}
+		programs["fat_v1.0.0"] = foreign{fat, "darwin/amd64+arm64"}
+	}
+	for name, test := range programs {
 		put(t, dir, name, string(test.content), 0o755)
 		f := scanOne(t, dir, name)
 		if f.Verdict != WrongArch {

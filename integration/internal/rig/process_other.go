@@ -20,8 +20,10 @@ func (p Process) kill() {}
 // tagged needs /proc to look into the environment of other processes. Elsewhere the check that nothing is left is made on Linux only.
 func tagged(string) []Process { return nil }
 
-// ListeningPorts needs /proc.
-func ListeningPorts([]Process) ([]string, error) { return nil, errors.New("there is no /proc") }
+// ListeningPorts needs /proc: its error is errors.ErrUnsupported.
+func ListeningPorts([]Process) ([]string, error) {
+	return nil, fmt.Errorf("there is no /proc: %w", errors.ErrUnsupported)
+}
 
 // ResidentKiB needs /proc; 0 means unknown.
 func ResidentKiB(int) int { return 0 }
