@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -38,10 +37,10 @@ func methodAdvice(typed, served string) string {
 	methods := strings.Split(served, ", ")
 	slices.Sort(methods)
 	methods = slices.Compact(methods)
-	if near := nearest(typed, methods); near != "" {
+	if near := host.NearestWord(typed, methods); near != "" {
 		return fmt.Sprintf(": did you mean %q?", near)
 	}
-	return fmt.Sprintf("; there are %s; %s", someOf(nearestFirst(typed, methods)), tools)
+	return fmt.Sprintf("; there are %s; %s", someOf(host.NearestFirst(typed, methods)), tools)
 }
 
 // toolAdvice names the tool of a plugin that was probably meant, or those that there are, by the plugin's own names.
@@ -56,16 +55,10 @@ func toolAdvice(o host.AskOptions, tools []json.RawMessage) string {
 	if len(names) == 0 {
 		return "; it has none"
 	}
-	if near := nearest(o.Tool, names); near != "" {
+	if near := host.NearestWord(o.Tool, names); near != "" {
 		return fmt.Sprintf(": did you mean %q?", near)
 	}
-	return "; it has " + someOf(nearestFirst(o.Tool, names))
-}
-
-// nearestFirst sorts names by how far they are from what was typed, in place.
-func nearestFirst(typed string, names []string) []string {
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(distance(typed, a), distance(typed, b)) })
-	return names
+	return "; it has " + someOf(host.NearestFirst(o.Tool, names))
 }
 
 // argumentAdvice names a tool, what it takes, and which of the arguments do not fit what it declares. Without any that

@@ -33,7 +33,7 @@ Examples:
 			shell := c.args[0]
 			if !slices.Contains(shells, shell) {
 				hint := ""
-				if near := nearest(shell, shells); near != "" {
+				if near := host.NearestWord(shell, shells); near != "" {
 					hint = fmt.Sprintf(": did you mean %s?", near)
 				}
 				return usagef("no completion for %q, only for %s%s", shell, strings.Join(shells, ", "), hint)

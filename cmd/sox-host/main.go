@@ -138,8 +138,8 @@ func suggestCommand(all []*command, typed string) string {
 			names = append(names, c.name)
 		}
 	}
-	if nearest := nearest(typed, names); nearest != "" {
-		return fmt.Sprintf(": did you mean %q?", nearest)
+	if name := host.NearestWord(typed, names); name != "" {
+		return fmt.Sprintf(": did you mean %q?", name)
 	}
 	return ""
 }

@@ -5,58 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
 	"github.com/sox-host/sox-host/host"
 )
-
-// nearest returns the word that was probably meant, or "". A word counts when a third of the letters typed, at least
-// one, leads to it, or when it begins with them. One letter alone says nothing.
-func nearest(typed string, words []string) string {
-	letters := utf8.RuneCountInString(typed)
-	if letters < 2 {
-		return ""
-	}
-	best, bestDistance := "", max(1, letters/3)+1
-	for _, word := range words {
-		d := distance(typed, word)
-		if strings.HasPrefix(word, typed) {
-			d = min(d, 1)
-		}
-		if d < bestDistance {
-			best, bestDistance = word, d
-		}
-	}
-	return best
-}
-
-// distance counts the letters to insert, delete, replace or swap with their neighbour.
-func distance(a, b string) int {
-	x, y := []rune(a), []rune(b)
-	rows := make([][]int, len(x)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(y)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(x); i++ {
-		for j := 1; j <= len(y); j++ {
-			replace := rows[i-1][j-1]
-			if x[i-1] != y[j-1] {
-				replace++
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, replace)
-			if i > 1 && j > 1 && x[i-1] == y[j-2] && x[i-2] == y[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(x)][len(y)]
-}
 
 // suggestFlag names the flag that was probably meant in a parse error about an unknown one.
 func suggestFlag(fs *pflag.FlagSet, err error) string {
@@ -70,7 +23,7 @@ func suggestFlag(fs *pflag.FlagSet, err error) string {
 			names = append(names, f.Name)
 		}
 	})
-	if name := nearest(unknown.GetSpecifiedName(), names); name != "" {
+	if name := host.NearestWord(unknown.GetSpecifiedName(), names); name != "" {
 		return fmt.Sprintf(": did you mean --%s?", name)
 	}
 	return ""
@@ -90,7 +43,7 @@ func (c *call) suggestPlugin(typed string) string {
 	if len(names) == 0 || slices.Contains(names, typed) {
 		return ""
 	}
-	if name := nearest(typed, names); name != "" {
+	if name := host.NearestWord(typed, names); name != "" {
 		return fmt.Sprintf(": did you mean %q?", name)
 	}
 	return fmt.Sprintf("; sox-host list%s shows what there is: %s", c.sameFolders(), someOf(names))
@@ -111,7 +64,7 @@ func (c *call) suggestRunning(typed string, running []string) string {
 	if err == nil && slices.ContainsFunc(inventory.Plugins, func(p host.PluginInfo) bool { return p.Plugin == typed }) {
 		return fmt.Sprintf("; it is in the plugins folder: sox-host info %s%s", typed, c.sameFolders())
 	}
-	if name := nearest(typed, running); name != "" {
+	if name := host.NearestWord(typed, running); name != "" {
 		return fmt.Sprintf(": did you mean %q?", name)
 	}
 	if len(running) == 0 {

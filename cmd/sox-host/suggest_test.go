@@ -6,30 +6,6 @@ import (
 	"github.com/sox-host/sox-host/host"
 )
 
-func TestNearestFindsWhatWasMeant(t *testing.T) {
-	words := []string{"serve", "list", "logs", "status", "info", "upgrade", "rollback", "restart", "pin", "unpin", "verify", "completion", "version"}
-	for typed, want := range map[string]string{
-		"upgarde":  "upgrade", // swapped
-		"upgrad":   "upgrade", // cut
-		"updgrade": "upgrade",
-		"stat":     "status", // begun
-		"ver":      "verify", // begun, the first of two
-		"lst":      "list",
-		"unpni":    "unpin",
-		"roolback": "rollback",
-		"bogus":    "", // two letters of five from logs
-		"foo":      "",
-		"push":     "",
-		"xyzzy":    "",
-		"q":        "",
-		"":         "",
-	} {
-		if got := nearest(typed, words); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", typed, got, want)
-		}
-	}
-}
-
 // After sox-host dev a plugin may have prereleases alone. What to do then is one command.
 func TestOnlyPrereleasesNamesTheCommand(t *testing.T) {
 	version := func(s string) (v host.Version) {

@@ -72,9 +72,10 @@ func TestLoadSettingsMissingIsZero(t *testing.T) {
 func TestBadSettings(t *testing.T) {
 	dir := newFolder(t)
 	for content, reason := range map[string]string{
-		`{"requird":true}`:                       `unknown member "requird"`,
-		`{"tools":{"alow":[]}}`:                  `unknown member "tools.alow"`,
-		`{"Env":{}}`:                             `unknown member "Env"`,
+		`{"requird":true}`:                       `unknown member "requird": did you mean "required"?`,
+		`{"strat_timeout":"1s"}`:                 `unknown member "strat_timeout": did you mean "start_timeout"?`,
+		`{"tools":{"alow":[]}}`:                  `unknown member "tools.alow": did you mean "tools.allow"?`,
+		`{"Env":{}}`:                             `unknown member "Env": did you mean "env"?`,
 		`{"exclusive":"yes"}`:                    `member "exclusive" cannot be a JSON string`,
 		`{"args":["a",1]}`:                       `member "args.1" cannot be a JSON number`,
 		`{"env":true}`:                           `member "env" cannot be a JSON boolean`,
@@ -116,6 +117,18 @@ func TestBadSettings(t *testing.T) {
 		}
 		contains(t, err.Error(), reason, filepath.Join(dir, "a.json"))
 		contains(t, f.Reason, reason)
+	}
+}
+
+func TestMembersThatAreNearToNoneAreRefusedWithoutAGuess(t *testing.T) {
+	for content, want := range map[string]string{
+		`{"url":"https://a"}`:    `settings of a: unknown member "url"`,
+		`{"tools":{"order":[]}}`: `settings of a: unknown member "tools.order"`, // which is one elsewhere
+		`{"":1}`:                 `settings of a: unknown member ""`,
+	} {
+		if _, err := decodeSettings(strings.NewReader(content), "a"); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", content, err, want)
+		}
 	}
 }
 

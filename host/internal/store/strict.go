@@ -10,11 +10,13 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/sox-host/sox-host/host/internal/nearest"
 )
 
 // decodeStrict decodes one JSON object into a struct. Unknown and repeated
 // members, other types, other case and trailing data are errors that name the
-// member. A null is the zero value.
+// member, and of an unknown one the known one that is near. A null is the zero value.
 //
 // encoding/json takes members in any case, and repeated ones. The decoder that
 // comes with jsontext is as strict as this one and was used here; it made the
@@ -72,7 +74,7 @@ func (d strictDecoder) members(into reflect.Value) error {
 	return d.object(func(name string) error {
 		field := memberOf(into, name)
 		if !field.IsValid() {
-			return fmt.Errorf("unknown member %q", d.member())
+			return d.unknown(into.Type())
 		}
 		return d.value(field)
 	})
@@ -146,14 +148,28 @@ func (d strictDecoder) scalar(into reflect.Value) error {
 	return nil
 }
 
+// unknown refuses the member of a struct that was read last. It names the one that
+// was probably meant.
+func (d strictDecoder) unknown(of reflect.Type) error {
+	at := d.StackPointer()
+	meant := nearest.Word(at.LastToken(), memberNames(of))
+	if meant == "" {
+		return fmt.Errorf("unknown member %q", dotted(at))
+	}
+	return fmt.Errorf("unknown member %q: did you mean %q?", dotted(at), dotted(at.Parent().AppendToken(meant)))
+}
+
 // mismatch refuses the value that was read last.
 func (d strictDecoder) mismatch(kind jsontext.Kind) error {
 	return fmt.Errorf("member %q cannot be a JSON %s", d.member(), kindText(kind))
 }
 
-// member is the path of what was read last, as in "tools.allow.0".
-func (d strictDecoder) member() string {
-	return clip(strings.ReplaceAll(strings.TrimPrefix(string(d.StackPointer()), "/"), "/", "."))
+// member is the path of what was read last.
+func (d strictDecoder) member() string { return dotted(d.StackPointer()) }
+
+// dotted is a path as messages have it, as in "tools.allow.0".
+func dotted(at jsontext.Pointer) string {
+	return clip(strings.ReplaceAll(strings.TrimPrefix(string(at), "/"), "/", "."))
 }
 
 // memberOf returns the field of a struct that has the name in its tag, or the
@@ -167,12 +183,30 @@ func memberOf(into reflect.Value, name string) reflect.Value {
 			}
 			continue
 		}
-		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if tag == name && tag != "" {
+		if tag := tagOf(field); tag == name && tag != "" {
 			return into.Field(i)
 		}
 	}
 	return reflect.Value{}
+}
+
+// memberNames are the names by which memberOf finds the fields of a struct.
+func memberNames(of reflect.Type) (names []string) {
+	for i := range of.NumField() {
+		field := of.Field(i)
+		if field.Anonymous {
+			names = append(names, memberNames(field.Type)...)
+		} else if tag := tagOf(field); tag != "" {
+			names = append(names, tag)
+		}
+	}
+	return names
+}
+
+// tagOf is the name of a field's member, "" if it has none.
+func tagOf(field reflect.StructField) string {
+	tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+	return tag
 }
 
 func kindText(kind jsontext.Kind) string {
