@@ -9,8 +9,8 @@ MAKEFLAGS += --warn-undefined-variables --no-builtin-rules
 GO ?= go
 # Pinned: another version finds other things.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-# What vet looks at: system calls differ, and everything has to compile everywhere.
-SYSTEMS := linux darwin windows
+# What vet looks at: system calls and the size of an int differ, and everything has to compile everywhere.
+SYSTEMS := linux/amd64 linux/386 darwin/arm64 windows/amd64
 # Of a release build, such as 1.2.3; empty says "devel" and the revision.
 VERSION ?=
 # How long each fuzz target runs.
@@ -75,7 +75,7 @@ integration/interop/node_modules/.package-lock.json: integration/interop/package
 check: ## formatting, vet for each system, staticcheck, go.mod
 	@unformatted="$$(git ls-files -z '*.go' | xargs -0 gofmt -l)"; \
 	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
-	for system in $(SYSTEMS); do echo "vet for $$system"; CGO_ENABLED=0 GOOS=$$system $(GO) vet ./...; done
+	for system in $(SYSTEMS); do echo "vet for $$system"; CGO_ENABLED=0 GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) vet ./...; done
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) mod tidy -diff
 

@@ -209,8 +209,8 @@ func TestScriptsKeepSessionsApart(t *testing.T) {
 			t.Errorf("the other session: %v", err)
 		}
 		// The opening and what follows it may come in one piece.
-		p.Send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"open","method":"sox/session.open","params":{"session":%d,"mcp":null}}`, 1<<40))
-		p.Send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"use","session":%d,"method":%q}`, 1<<40, s.method))
+		p.Send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"open","method":"sox/session.open","params":{"session":%d,"mcp":null}}`, int64(1<<40)))
+		p.Send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"use","session":%d,"method":%q}`, int64(1<<40), s.method))
 		f := p.Wait("the answer in the new session", func(f sdktest.Frame) bool { return f.Kind == wire.Response && string(f.ID()) == `"use"` })
 		if _, err := f.Value(); err != nil {
 			t.Errorf("a request right behind the opening: %v", err)

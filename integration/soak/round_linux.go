@@ -233,7 +233,7 @@ func (r *round) call(rand *rand.Rand) {
 	var sent *pending
 	switch x := rand.Float64(); {
 	case x < 0.30:
-		sent = tool("echo", history.Read, map[string]any{"text": "hello ✓", "n": 9007199254740993})
+		sent = tool("echo", history.Read, map[string]any{"text": "hello ✓", "n": int64(9007199254740993)})
 	case x < 0.55:
 		sent = tool("append", history.Once, arguments)
 	case x < 0.70:

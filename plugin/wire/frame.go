@@ -59,8 +59,8 @@ func SealFrame(dst []byte, start, limit int) error {
 	switch {
 	case n == 0:
 		return ErrEmptyFrame
-	case n > limit || n > math.MaxUint32:
-		return &FrameSizeError{Size: uint32(min(n, math.MaxUint32)), Limit: limit}
+	case n > limit || uint64(n) > math.MaxUint32:
+		return &FrameSizeError{Size: uint32(min(uint64(n), math.MaxUint32)), Limit: limit}
 	}
 	binary.BigEndian.PutUint32(dst[start:], uint32(n))
 	return nil
