@@ -290,14 +290,13 @@ func (p *Plugin) describe() string {
 		}
 	}
 	fmt.Fprintf(&b, `
-It is started by a host, not by hand. To install it, copy it into the plugins
-folder and switch to it:
+It is for a host, which can replace it by another version under its clients.
+To install it and switch to it:
 
-  cp %s ~/.sox/plugins/%s_v%s
-  sox-host upgrade %s
+  sox-host install %s --name %s --version %s --start
 
-Any MCP client can also start it directly and talk to it on stdin and stdout.
-`, os.Args[0], p.name, p.version, p.name)
+Any MCP client can also start it itself, and talk to it on stdin and stdout.
+`, os.Args[0], p.name, p.version)
 	return b.String()
 }
 

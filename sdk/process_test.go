@@ -249,7 +249,7 @@ func TestMainFlags(t *testing.T) {
 		stdout, stderr string
 	}{
 		{[]string{"--version"}, 0, "proc 1.0.0\n", ""},
-		{[]string{"--help"}, 0, "sox-host upgrade proc", ""},
+		{[]string{"--help"}, 0, " --name proc --version 1.0.0 --start\n", ""},
 		{[]string{"--no-such"}, 2, "", "proc: unexpected argument \"--no-such\"\nrun "},
 		{[]string{"surplus"}, 2, "", " --help to see what it takes\n"},
 	} {

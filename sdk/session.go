@@ -81,8 +81,9 @@ func (s *Session) LogLevel() string { s.mu.Lock(); defer s.mu.Unlock(); return s
 func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 
 // Notify sends a notification to the client of this session. It does not wait. The error is ErrSessionClosed after the
-// session's end, or says that params are not JSON, or is an rpc.ErrBacklog: 64 KiB wait for the host already, and the
-// notification is dropped. A list_changed is never dropped, and not sent twice while the first one waits.
+// session's end, or says that params are not JSON, or is an ErrBacklog of package
+// github.com/sox-host/sox-host/plugin/rpc: 64 KiB wait for the host already, and the notification is dropped. A
+// list_changed is never dropped, and not sent twice while the first one waits.
 func (s *Session) Notify(method string, params any) error {
 	raw, err := s.notice(method, params)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package mcpserver lets a server of the official Go SDK (github.com/modelcontextprotocol/go-sdk) be a sox-host plugin:
 //
 //	server := mcp.NewServer(&mcp.Implementation{Name: "notes", Version: "1.3.0"}, nil)
-//	mcp.AddTool(server, ...)
+//	mcp.AddTool(server, &mcp.Tool{Name: "search", Description: "Finds notes."}, search)
 //	p := sdk.New("notes", "1.3.0")
 //	mcpserver.Serve(p, server)
 //	sdk.Main(p)

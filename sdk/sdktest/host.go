@@ -4,11 +4,12 @@
 //	func TestEcho(t *testing.T) {
 //		host := sdktest.Start(t, newPlugin())
 //		s := host.Open(sdktest.MCP("2025-11-25"))
-//		result := s.Tool("echo", map[string]any{"text": "hi"})
-//		...
+//		if result := s.Tool("echo", map[string]any{"text": "hi"}); result.Text() != "hi" {
+//			t.Errorf("got %q", result.Text())
+//		}
 //	}
 //
-//	func TestConformance(t *testing.T) { sdktest.Conformance(t, newPlugin) }
+//	func TestConformance(t *testing.T) { sdktest.Conformance(t, newPlugin()) }
 //
 // It works inside testing/synctest bubbles.
 package sdktest

@@ -2,7 +2,10 @@
 // the standard library: copy this file into your program.
 //
 //	c, err := client.Start([]string{"sox-host", "serve"}, client.Options{})
-//	...
+//	if err != nil {
+//		return err
+//	}
+//	defer c.Close()
 //	result, err := c.Call(ctx, "notes.get_backlinks", map[string]string{"path": "engineering/storage.md"})
 //
 // Any number of requests may be under way at once. None is ever sent twice: when the child ends before it has answered, only the caller can know
