@@ -38,6 +38,7 @@ type call struct {
 
 	mu       sync.Mutex
 	started  bool // the handler began
+	late     bool // the context ended first, and the answer says that the handler never began: it must not begin any more
 	answered bool // nothing more is sent for this id
 }
 
@@ -89,6 +90,7 @@ func (k *call) watch() {
 	k.unhook = context.AfterFunc(k.ctx, func() {
 		k.mu.Lock()
 		started := k.started
+		k.late = !started
 		k.mu.Unlock()
 		if k.gated && k.c.srv.gate.leave(k) {
 			defer k.c.ended(k) // it never gets a goroutine of its own
@@ -139,11 +141,11 @@ func (k *call) execute() {
 	k.c.drained() // the place at the gate is kept until the host has the answer
 }
 
-// begin marks the handler as started, unless the request has been answered before.
+// begin marks the handler as started, unless the request has been answered before, or is about to be.
 func (k *call) begin() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.answered {
+	if k.answered || k.late {
 		return false
 	}
 	k.started = true

@@ -60,9 +60,7 @@ func (s *Session) list(e *era, method string, env *wire.Envelope) {
 					"unknown cursor: ask for the list from its start")
 				return
 			}
-			s.mu.Lock()
-			e.told[k.kind] = v.hashes[k.kind]
-			s.mu.Unlock()
+			s.tells(e, k.kind, v)
 			s.answer(env.ID(), func(dst []byte) []byte {
 				dst = append(dst, `{"jsonrpc":"2.0","id":`...)
 				dst = append(dst, env.ID()...)
@@ -113,10 +111,26 @@ func (s *Session) changed() {
 	defer s.mu.Unlock()
 	s.countResourcesLocked()
 	s.kickLocked()
+	s.planNoticeLocked()
+}
+
+// planNoticeLocked plans a check whether the client should be told of lists that have changed.
+func (s *Session) planNoticeLocked() {
 	if s.closed || s.notice != nil || s.legacy == nil && s.modern == nil {
 		return
 	}
 	s.notice = time.AfterFunc(noticeDelay, s.notify) // stopped by Close; finds nothing to do after it
+}
+
+// tells takes a list as what the client is about to know. If there is a newer one by now, the check that it gave rise to may
+// be over.
+func (s *Session) tells(e *era, kind schema.Kind, v *view) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.told[kind] = v.hashes[kind]
+	if e.view.now.Load() != v {
+		s.planNoticeLocked()
+	}
 }
 
 // countResourcesLocked finds out whether several plugins have resources.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/sox-host/sox-host/plugin/schema"
 )
 
 // Whoever hears that the tools have changed finds the new one in the list and can call it, a thousand times out of a
@@ -45,5 +47,23 @@ func TestToolIsThereWithItsNotice(t *testing.T) {
 		if heard != rounds {
 			t.Errorf("%d notices of %d changes", heard, rounds)
 		}
+	})
+}
+
+// A client that is about to be given a list which has just changed hears of the change, though the check for it was over
+// before the list counted as told.
+func TestListThatChangesWhileItIsAnswered(t *testing.T) {
+	const notice = "notifications/tools/list_changed"
+	inWorld(t, "growing", func(t *testing.T, w *world) {
+		w.send(`{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{}}}`,
+			`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+			`{"jsonrpc":"2.0","id":"l","method":"tools/list"}`)
+		w.out.await(`"id":"l"`)
+		e := w.session.legacy
+		before := e.view.now.Load()
+		w.send(`{"jsonrpc":"2.0","id":"g","method":"tools/call","params":{"name":"demo__grow"}}`)
+		w.out.await(notice)
+		w.session.tells(e, schema.Tools, before) // an answer that took the list before, and comes only now
+		w.out.await(notice)
 	})
 }

@@ -98,10 +98,10 @@ func (s *Session) subscriptionAnswered(c *call) {
 // wantListened adds the resources of a new listen, and returns those that are honoured.
 func (s *Session) wantListened(uris []string) (honoured []string) {
 	e := s.modern
-	v := e.view.now.Load()
 	var news []*wanted
 	var asks []string
 	s.mu.Lock()
+	v := e.view.now.Load() // under the lock: a newer one is settled behind it, see settleWanted
 	for _, uri := range uris {
 		key := wantedKey{true, uri}
 		w := s.wanted[key]

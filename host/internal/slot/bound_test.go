@@ -176,3 +176,49 @@ func TestWaitingRequestsGoToTheNewVersion(t *testing.T) {
 		want(t, "result", (<-done).Result, ResultUpgraded)
 	})
 }
+
+// A place that is free for a moment is no reason to drive out what waits: none of the calls that the plugin is given one
+// after the other is lost, though many more wait than for one that is starting.
+func TestWaitingForAPlaceIsNotWaitingForAStart(t *testing.T) {
+	for _, settings := range []Settings{{}, {InFlight: 4}, {Serial: true}} {
+		for range 3 {
+			bubble(t, []string{"1.0.0"}, func(e *env) {
+				e.open(settings)
+				s := e.session()
+				e.up(s)
+				var all []*result
+				for range 2000 {
+					all = append(all, e.call(s, Once, ""))
+				}
+				lost := 0
+				for _, r := range all {
+					if r.code() != 0 {
+						lost++
+					}
+				}
+				want(t, "lost", lost, 0)
+			})
+		}
+	}
+}
+
+// Nor is it a reason to give up: the oldest is about to get it.
+func TestNobodyGivesUpWhileAPlaceIsFree(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{Serial: true})
+		s := e.session()
+		p := e.up(s)
+		first := e.call(s, Once, "hold")
+		synctest.Wait()
+		next := e.call(s, Once, "")
+		pass(e.slot.patience() - time.Millisecond)
+		g := e.slot.active
+		g.inFlight.Add(-1) // as whoever ends a request does before it sends the next one
+		pass(time.Millisecond)
+		g.inFlight.Add(1)
+		want(t, "ended", next.ended(), false)
+		p.answerAll()
+		want(t, "first", first.by(), "1.0.0")
+		want(t, "next", next.by(), "1.0.0")
+	})
+}

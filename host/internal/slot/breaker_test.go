@@ -196,3 +196,32 @@ func TestSeed_B20_Breaker(t *testing.T) {
 		want(t, "the clock has caught up", b.Check().Probe, true)
 	})
 }
+
+// A crash that opens the breaker fails nothing that an upgrade is about to serve.
+func TestBreakerLeavesTheQueueToAnUpgrade(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		s := e.session()
+		e.up(s)
+		for range 2 {
+			e.last().kill()
+			pass(time.Second)
+			e.up(s)
+		}
+		hold := make(chan struct{})
+		e.drop("1.1.0", "")
+		e.set("1.1.0", func(p *script) { p.launchHold = hold })
+		done := e.start(UpgradeRequest{})
+		synctest.Wait()
+		open := e.call(s, Read, "hold-once")
+		synctest.Wait()
+		e.last().kill()
+		synctest.Wait()
+		later := e.call(s, Once, "")
+		pass(100 * time.Millisecond)
+		close(hold)
+		want(t, "result", (<-done).Result, ResultUpgraded)
+		want(t, "open at the crash", open.by(), "1.1.0")
+		want(t, "sent after it", later.by(), "1.1.0")
+	})
+}

@@ -54,7 +54,7 @@ func (s *Slot) overdue() {
 		case due(r.Deadline):
 			s.counters.overdue++
 			failed = append(failed, s.notSentLocked(r, wire.CodeDeadlineExceeded, wire.ErrorData{Executed: wire.ExecutedNo}, "the deadline passed before plugin %s could take the request", s.name))
-		case !r.giveUp.After(now) && (s.swapping > 0 || s.active != nil && s.active.crowdedLocked()):
+		case !r.giveUp.After(now) && (s.swapping > 0 || s.servesLocked(r.Session)):
 			// An upgrade holds the slot, each step of which is bounded: its end decides. Or the plugin is there and
 			// has all it may have: the deadlines of those decide.
 			r.giveUp = now.Add(s.patience())

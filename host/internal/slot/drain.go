@@ -14,7 +14,8 @@ import (
 // ends with an unknown outcome where it is not. A plugin that has not even read a request is stopped, which
 // proves that it never ran, and the request goes to the new generation.
 //
-// The drain ends early when the new generation ends: the old one may have to take over.
+// The drain ends early when the new generation ends and the old one takes over. Where it does not, such as after a restart
+// or the next upgrade, it still finishes what it has.
 func (u *upgrade) drain() {
 	s, g := u.s, u.old
 	limit := s.cfg.Settings.DrainTimeout
@@ -31,14 +32,21 @@ func (u *upgrade) drain() {
 	if u.new != nil {
 		newDead = u.new.dead
 	}
-	select {
-	case <-g.empty():
-	case <-g.dead:
-	case <-newDead:
-	case <-s.ctx.Done():
-	case <-timer.C:
-		if s.expel(g, limit) {
-			g.stop(s.ladder())
+	empty := g.empty()
+	for waits := true; waits; {
+		waits = false
+		select {
+		case <-empty:
+		case <-g.dead:
+		case <-newDead:
+			newDead = nil
+			_ = u.new.awaitVerdict()
+			waits = u.oldDrains()
+		case <-s.ctx.Done():
+		case <-timer.C:
+			if s.expel(g, limit) {
+				g.stop(s.ladder())
+			}
 		}
 	}
 	s.mu.Lock()

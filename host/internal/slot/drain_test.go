@@ -184,3 +184,42 @@ func TestDrainedCountsFromTheCutover(t *testing.T) {
 		want(t, "drained", report.Drained, 5)
 	})
 }
+
+// The end of the new generation ends a drain only if the old one takes over: what it has is worth as much as before.
+func TestDrainOutlivesTheNextGeneration(t *testing.T) {
+	for name, next := range map[string]func(e *env) (first <-chan Report){
+		"another upgrade": func(e *env) <-chan Report {
+			e.drop("1.1.0", "")
+			first := e.start(UpgradeRequest{})
+			pass(500 * time.Millisecond)
+			e.drop("1.2.0", "")
+			want(e.t, "second", e.upgrade(UpgradeRequest{}).Result, ResultUpgraded)
+			return first
+		},
+		"a restart that crashes": func(e *env) <-chan Report {
+			first := e.start(UpgradeRequest{Restart: true})
+			pass(500 * time.Millisecond)
+			e.last().kill()
+			return first
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, []string{"1.0.0"}, func(e *env) {
+				e.t = t
+				e.open(Settings{})
+				s := e.session()
+				old := e.up(s)
+				held := e.call(s, Once, "hold")
+				synctest.Wait()
+				first := next(e)
+				pass(8 * time.Second) // of 30 s
+				want(t, "held ended", held.ended(), false)
+				old.answerAll()
+				want(t, "held", held.by(), "1.0.0")
+				report := <-first
+				want(t, "drained", report.Drained, 1)
+				want(t, "unknown", report.Unknown, 0)
+			})
+		})
+	}
+}

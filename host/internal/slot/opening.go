@@ -86,7 +86,9 @@ func (s *Slot) handshakeOver(g *generation, session *Session, o *opening, hello 
 			g.refused = err.Error()
 			delete(g.opened, session.ID)
 		}
-		failed = s.refuseSessionLocked(g, session, err)
+		if s.active == g { // else the next generation is asked
+			failed = s.refuseSessionLocked(g, session, err)
+		}
 	}
 	s.mu.Unlock()
 	_ = g.conn.Flush() // a write error ends the connection

@@ -20,7 +20,7 @@ func (s *Slot) enqueueLocked(r *Request) (failed failures) {
 	if gate := s.breaker.LookUrgent(); gate.Open && gate.RetryAfter > s.cfg.Settings.GiveUp && s.awayLocked() {
 		return failures{s.unavailableLocked(r, gate.RetryAfter)}
 	}
-	if g := s.active; g != nil && !g.lost && g.crowdedLocked() {
+	if g := s.active; g != nil && !g.lost && s.servesLocked(r.Session) {
 		if len(s.queue) < s.cfg.Settings.Waiting {
 			s.waitLocked(r)
 			return nil
@@ -58,6 +58,13 @@ func requests(n int64) string {
 		return "1 request"
 	}
 	return fmt.Sprintf("%d requests", n)
+}
+
+// servesLocked reports that the plugin is there for a session: what waits does so for the end of other requests. A place
+// that is free at this moment goes to the oldest of those that wait.
+func (s *Slot) servesLocked(session *Session) bool {
+	g := s.active
+	return g != nil && (g.crowdedLocked() || g.opened[session.ID].usable())
 }
 
 // patience is how long a request waits for a generation: a plugin whose owner allows it a longer start is

@@ -29,3 +29,29 @@ func TestRefusedSessionIsRecorded(t *testing.T) {
 		want(t, "in status", e.slot.Status().Refused, false)
 	})
 }
+
+// What the old generation refuses after the cutover is the new one's to serve.
+func TestRefusalBehindTheCutover(t *testing.T) {
+	bubble(t, []string{"1.0.0"}, func(e *env) {
+		e.open(Settings{})
+		old := e.up(e.session())
+		oldOpens, newLists, newOpens := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		e.drop("1.1.0", "")
+		e.set("1.1.0", func(p *script) { p.holdList = newLists })
+		done := e.start(UpgradeRequest{})
+		synctest.Wait()
+		e.last().set(func(p *script) { p.holdOpen = newOpens })
+		old.set(func(p *script) { p.holdOpen, p.refuseOpen = oldOpens, true })
+		r := e.call(e.session(), Once, "")
+		synctest.Wait()
+		close(newLists)
+		synctest.Wait()
+		want(t, "version", e.slot.Version(), "1.1.0")
+		close(oldOpens)
+		synctest.Wait()
+		want(t, "ended", r.ended(), false)
+		close(newOpens)
+		want(t, "by", r.by(), "1.1.0")
+		want(t, "result", (<-done).Result, ResultUpgraded)
+	})
+}

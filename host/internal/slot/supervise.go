@@ -39,7 +39,7 @@ func jitter(d time.Duration) time.Duration {
 // failedLocked records that a generation failed, or could not be started, plans the next attempt, and returns
 // the requests that this is too late for. wait is the time until that attempt.
 //
-// An open breaker fails what would have to wait longer than it may. Without jitter for the probe: it is far
+// An open breaker fails what would have to wait longer than it may, unless an upgrade is about to bring another build. Without jitter for the probe: it is far
 // enough away.
 func (s *Slot) failedLocked() (failed failures, wait time.Duration) {
 	if s.cfg.Attached {
@@ -51,7 +51,7 @@ func (s *Slot) failedLocked() (failed failures, wait time.Duration) {
 	} else {
 		wait = s.cfg.Jitter(min(backoffFirst<<max(s.breaker.Recent()-1, 0), backoffMax))
 	}
-	if urgent := s.breaker.LookUrgent(); urgent.Open && urgent.RetryAfter > s.cfg.Settings.GiveUp {
+	if urgent := s.breaker.LookUrgent(); urgent.Open && urgent.RetryAfter > s.cfg.Settings.GiveUp && s.awayLocked() {
 		for _, r := range s.queue {
 			failed = append(failed, s.unavailableLocked(r, urgent.RetryAfter))
 		}
