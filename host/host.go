@@ -426,7 +426,6 @@ func (h *Host) newSlot(name string, files []store.File) (s *slot.Slot, order int
 			DrainTimeout: drain,
 			IdleRetire:   settings.IdleRetire,
 			Exclusive:    settings.Exclusive,
-			Constraint:   settings.Constraint.String(),
 
 			StopTimeout:   settings.StopTimeout,
 			HealthTimeout: settings.HealthTimeout,
@@ -437,6 +436,12 @@ func (h *Host) newSlot(name string, files []store.File) (s *slot.Slot, order int
 		PluginsDir: h.cfg.PluginsDir,
 		Home:       h.home,
 		State:      h.state,
+		Constraint: func() string {
+			if now, err := store.LoadSettings(h.cfg.PluginsDir, name); err == nil { // else what was read last
+				return now.Constraint.String()
+			}
+			return settings.Constraint.String()
+		},
 		EnvHash:    h.envHash(settings, manifests),
 		Launcher:   l,
 		Observer:   h.gw,

@@ -171,7 +171,7 @@ func (a *attacher) Launch(ctx context.Context, launch slot.Launch) (slot.Backend
 // owner's affair.
 func (l *launcher) attach(cfg *slot.Config, path string) {
 	cfg.Attached, cfg.Launcher = true, &attacher{launcher: l, path: path}
-	cfg.Settings.IdleRetire, cfg.Settings.Exclusive, cfg.Settings.KeepWarm, cfg.Settings.Constraint = 0, false, false, ""
+	cfg.Settings.IdleRetire, cfg.Settings.Exclusive, cfg.Settings.KeepWarm, cfg.Constraint = 0, false, false, nil
 }
 
 // describe adds to a plugin's status how its process came to this host. best is the version of the plugins folder that

@@ -568,6 +568,28 @@ func TestHostKilledDuringUpgrade(t *testing.T) {
 	}
 }
 
+// A constraint that is written while the host runs holds for the next upgrade, as the list of versions shows it.
+func TestConstraintActsAtOnce(t *testing.T) {
+	t.Parallel()
+	p := rig.NewPlace(t)
+	p.Kit("kit", "1.0.0", stamp.Options{})
+	h := p.Serve()
+	h.Initialize(nil)
+	h.Tool("kit__echo", nil).Kit(t)
+	p.Kit("kit", "1.1.0", stamp.Options{})
+	p.Kit("kit", "2.0.0", stamp.Options{})
+	p.Settings("kit", map[string]any{"constraint": "< 2"})
+	p.MustCommand("upgrade", "kit", "--settle", "0")
+	if v := h.Tool("kit__echo", nil).Kit(t).Version; v != "1.1.0" {
+		t.Errorf("the upgrade went to %s", v)
+	}
+	p.Settings("kit", map[string]any{})
+	p.MustCommand("upgrade", "kit", "--settle", "0")
+	if v := h.Tool("kit__echo", nil).Kit(t).Version; v != "2.0.0" {
+		t.Errorf("without the constraint it went to %s", v)
+	}
+}
+
 // Without a running host the candidate is tried by the command itself, and is what the next host runs.
 func TestUpgradeWithoutHost(t *testing.T) {
 	t.Parallel()

@@ -24,8 +24,8 @@ Durations are texts such as "500ms", "30s" or "5m".
 	t.print()
 	fmt.Fprint(w, `
 A running host follows changes of "tools", "read_only" and "order" at once. "env", "env_allow",
-"args" and "lifetime" act when the process starts next: run sox-host restart NAME. The other
-members act when the client starts its next host. Keep the file to yourself if "env" has secrets in
+"args" and "lifetime" act when the process starts next: run sox-host restart NAME. "constraint"
+acts at the next upgrade, and the other members when the client starts its next host. Keep the file to yourself if "env" has secrets in
 it: chmod 600 NAME.json.
 
 Example:

@@ -96,28 +96,82 @@ func (u *upgrade) list(ctx context.Context) error {
 	return ask(probeSession())
 }
 
-// diff compares the candidate's lists with the active ones. Where the active build's lists are not known
-// for a profile, they are taken from the cache.
-func (u *upgrade) diff(ctx context.Context) {
+// known returns the lists of the build before for a profile, as clients were shown them or from the cache, or nil.
+func (u *upgrade) known(p Profile) *Catalog {
 	s := u.s
+	s.mu.Lock()
+	old := s.catalogs[p]
+	if before, ok := u.bridged[p]; ok && old == nil { // what the client was shown
+		old = s.catalogs[before]
+	}
+	s.mu.Unlock()
+	if old == nil && u.oldRef.SHA256 != "" {
+		if raw, ok := s.cfg.State.LoadCatalog(s.catalogKey(u.oldRef.SHA256, p)); ok {
+			old, _ = unpackCatalog(u.oldRef.SHA256, raw) // a damaged entry is a miss
+		}
+	}
+	return old
+}
+
+// lookBack starts the build before, asks it for its lists and ends it again, where nothing of it runs and its lists are not
+// known, such as in an environment that it has not been started in. Lists that were compared with nothing would break
+// callers unseen. A build that does not come up serves no callers.
+func (u *upgrade) lookBack(ctx context.Context) {
+	s := u.s
+	if u.old != nil || u.oldRef.IsZero() || u.before != nil || u.req.Rollback || u.req.Restart || u.req.Adopt {
+		return
+	}
+	profiles := make(map[Profile]bool)
+	s.mu.Lock()
+	for _, session := range s.sessions {
+		if session.Revision != "" {
+			profiles[session.Profile()] = true
+		}
+	}
+	s.mu.Unlock()
+	if len(profiles) == 0 {
+		profiles[probeSession().Profile()] = true
+	}
+	for p := range profiles {
+		if u.known(p) != nil {
+			delete(profiles, p)
+		}
+	}
+	if len(profiles) == 0 {
+		return
+	}
+	ctx, cancel := s.startContext(ctx)
+	defer cancel()
+	build, err := s.cfg.Home.Lookup(s.name, u.oldRef)
+	if err == nil {
+		var g *generation
+		nobody := func(*Session) bool { return false }
+		if g, _, err = s.bringUp(ctx, s.cfg.Home, Launch{Build: build, Trial: true}, nobody, func(Step) {}); err == nil {
+			u.before = g.probe(ctx)
+			g.stop(s.ladder())
+		}
+	}
+	if err != nil {
+		s.log.Warn("lists of the version before not read", "version", u.oldRef.Version.String(), "error", err)
+	}
+}
+
+// diff compares the candidate's lists with those of the build before.
+func (u *upgrade) diff(ctx context.Context) {
+	unknown := false
 	u.report.Changes, u.report.Breaking = nil, nil
 	added, changed, removed := 0, 0, 0
 	seen := make(map[string]bool)
 	for p, c := range u.catalogs {
-		s.mu.Lock()
-		old := s.catalogs[p]
-		if before, ok := u.bridged[p]; ok && old == nil { // what the client was shown
-			old = s.catalogs[before]
+		old := u.known(p)
+		switch {
+		case old != nil:
+		case u.old != nil && p == probeSession().Profile():
+			old = u.old.probe(ctx)
+		default:
+			old = u.before
 		}
-		s.mu.Unlock()
-		if old == nil && u.oldRef.SHA256 != "" {
-			if raw, ok := s.cfg.State.LoadCatalog(s.catalogKey(u.oldRef.SHA256, p)); ok {
-				old, _ = unpackCatalog(u.oldRef.SHA256, raw) // a damaged entry is a miss
-			}
-		}
-		if old == nil && u.old != nil && p == probeSession().Profile() {
-			old = u.listOld(ctx)
-		}
+		unknown = unknown || old == nil
 		a, m, r := 0, 0, 0
 		for i, d := range diffCatalogs(old, c) {
 			if lists[i].kind == schema.Resources {
@@ -145,17 +199,20 @@ func (u *upgrade) diff(ctx context.Context) {
 		}
 	}
 	u.report.Schema = fmt.Sprintf("+%d ~%d -%d", added, changed, removed)
+	if unknown && !u.oldRef.IsZero() {
+		u.report.Schema += fmt.Sprintf(" (what %s listed is not known)", u.oldRef.Version)
+	}
 }
 
-// listOld asks the running old generation for its lists, when no client has yet.
-func (u *upgrade) listOld(ctx context.Context) *Catalog {
+// probe asks a running generation for its lists, when no client has yet; nil if it does not give them.
+func (g *generation) probe(ctx context.Context) *Catalog {
 	probe := probeSession()
-	hello, err := u.old.openSession(ctx, probe)
+	hello, err := g.openSession(ctx, probe)
 	if err != nil {
 		return nil
 	}
-	defer u.old.closeSession(probe.ID)
-	c, err := u.old.fetchCatalog(ctx, probe, hello, nil)
+	defer g.closeSession(probe.ID)
+	c, err := g.fetchCatalog(ctx, probe, hello, nil)
 	if err != nil {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +45,26 @@ func TestGates(t *testing.T) {
 			want(t, "result", report.Result, ResultUpgraded)
 			want(t, "schema", report.Schema, "+0 ~0 -1")
 			want(t, "tools", len(e.slot.Catalog(s.Profile()).Tools), 1)
+		})
+	})
+	t.Run("downgrade_refused", func(t *testing.T) { // and rollback is named only where it goes there
+		bubble(t, []string{"1.0.0"}, func(e *env) {
+			e.open(Settings{})
+			e.up(e.session())
+			e.drop("0.9.0", "")
+			refused := func() string {
+				report := e.upgrade(UpgradeRequest{To: "0.9.0"})
+				want(t, "exit of "+report.Error, report.Exit, ExitRefused)
+				return report.Error
+			}
+			if text := refused(); !strings.Contains(text, "--allow-downgrade") || strings.Contains(text, "rollback") {
+				t.Error(text)
+			}
+			e.upgrade(UpgradeRequest{To: "0.9.0", AllowDowngrade: true, SettleMS: quick})
+			e.upgrade(UpgradeRequest{To: "1.0.0", SettleMS: quick})
+			if text := refused(); !strings.Contains(text, "sox-host rollback notes") {
+				t.Error(text)
+			}
 		})
 	})
 	t.Run("downgrade_allowed", func(t *testing.T) {

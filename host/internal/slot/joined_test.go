@@ -88,7 +88,8 @@ func TestJoined_process_is_left(t *testing.T) {
 		for _, v := range []string{"1.0.0", "1.1.0"} {
 			e.set(v, func(s *script) { s.snapshot = true })
 		}
-		e.open(Settings{Constraint: "< 1.1"})
+		e.config.Constraint = func() string { return "< 1.1" }
+		e.open(Settings{})
 		s := e.session()
 		old := e.up(s)
 		held := e.call(s, Once, "hold")
@@ -176,7 +177,8 @@ func TestJoined_process_ends_too_soon_for_an_upgrade(t *testing.T) {
 				e.set("1.1.0", func(s *script) {
 					s.retires, s.tools = when, []string{`{"name":"added","inputSchema":{"type":"object"}}`}
 				})
-				e.open(Settings{Constraint: "< 1.1"})
+				e.config.Constraint = func() string { return "< 1.1" }
+				e.open(Settings{})
 				e.up(e.session())
 				report := e.upgrade(UpgradeRequest{To: "1.1.0", AllowBreaking: true})
 				want(t, "error", report.Error, "")
@@ -194,7 +196,8 @@ func TestJoined_process_ends_too_soon_for_an_upgrade(t *testing.T) {
 func TestJoined_process_always_ends_too_soon(t *testing.T) {
 	joined(t, []string{"1.0.0", "1.1.0"}, func(e *env) {
 		e.set("1.1.0", func(s *script) { s.retires, s.neverStays = "tools/list", true })
-		e.open(Settings{Constraint: "< 1.1"})
+		e.config.Constraint = func() string { return "< 1.1" }
+		e.open(Settings{})
 		s := e.session()
 		e.up(s)
 		report := e.upgrade(UpgradeRequest{To: "1.1.0"})

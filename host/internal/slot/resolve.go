@@ -211,7 +211,11 @@ func (u *upgrade) earlyGates() error {
 	// Who pins a version has allowed to go there.
 	allowed := u.req.AllowDowngrade || u.state.Pin != nil && meets(u.build.Ref(), *u.state.Pin)
 	if !u.oldRef.IsZero() && to.Compare(from) < 0 && !allowed {
-		return u.fail(StepGate, ExitRefused, fmt.Errorf("%s is older than the active %s: add --allow-downgrade, or run sox-host rollback %s", to, from, name))
+		way := "add --allow-downgrade"
+		if u.build.Ref() == u.state.Previous {
+			way += ", or run sox-host rollback " + name
+		}
+		return u.fail(StepGate, ExitRefused, fmt.Errorf("%s is older than the active %s: %s", to, from, way))
 	}
 	if u.req.To == "" {
 		for _, sha := range u.state.Bad {

@@ -33,7 +33,6 @@ type Settings struct {
 	Exclusive     bool   // one instance at a time: an upgrade drains and stops the old one first
 	Required      bool   // clients are not served without it, see Missing
 	KeepWarm      bool   // the old process of an upgrade stays until the probation ends, not only for the settle time
-	Constraint    string // versions an upgrade may choose; "" = any
 }
 
 func (s Settings) withDefaults() Settings {

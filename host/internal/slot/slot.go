@@ -33,6 +33,9 @@ type Config struct {
 	PluginsDir string
 	Home       *store.Home
 	State      *store.State
+	// Constraint returns what the versions that are chosen have to meet, such as "< 2", as the settings say at that moment; "" =
+	// any. nil is that too.
+	Constraint func() string
 	EnvHash    string // of the environment the plugin gets: part of the catalog cache's key
 	// Attached says that somebody else runs the plugin: there is no build to choose, check, record or replace. Launcher
 	// only connects, and is asked again until the host ends.

@@ -342,18 +342,20 @@ func (s *Slot) buildToStart(ctx context.Context) (build store.Build, first bool,
 	return build, false, err
 }
 
-// choose picks a file of the plugins folder by the slot's constraint.
+// choose picks a file of the plugins folder by the constraint that the settings name now.
 func (s *Slot) choose(ctx context.Context, c store.Choice) (store.File, error) {
 	listing, err := store.ScanSettled(ctx, s.cfg.PluginsDir)
 	if err != nil {
 		return store.File{}, err
 	}
-	if c.Constraint == nil && s.cfg.Settings.Constraint != "" {
-		constraint, err := store.ParseConstraint(s.cfg.Settings.Constraint)
-		if err != nil {
-			return store.File{}, err
+	if c.Constraint == nil && s.cfg.Constraint != nil {
+		if text := s.cfg.Constraint(); text != "" {
+			constraint, err := store.ParseConstraint(text)
+			if err != nil {
+				return store.File{}, err
+			}
+			c.Constraint = &constraint
 		}
-		c.Constraint = &constraint
 	}
 	return store.Choose(listing.Of(s.name), c)
 }

@@ -73,6 +73,7 @@ type upgrade struct {
 	moved     int         // requests that the old one had when new ones stopped going to it
 	home      *store.Home // whose store holds the build
 	trial     string      // the folder of a dry run's own home, removed at the end
+	before    *Catalog    // the lists of the build before, where nothing of it runs and they were not known; see lookBack
 	catalogs  map[Profile]*Catalog
 	bridged   map[Profile]Profile // of catalogs: those of the other era, by which a client's profile is served
 	handover  json.RawMessage     // the old generation's answer to sox/snapshot; nil = none
@@ -347,6 +348,7 @@ func (u *upgrade) vacate(ctx context.Context) error {
 func (u *upgrade) prepare(ctx context.Context) error {
 	s := u.s
 	u.step(StepStart)
+	u.lookBack(ctx)
 	began := time.Now()
 	startCtx, cancel := context.WithTimeoutCause(ctx, s.cfg.Settings.StartTimeout, fmt.Errorf("%w: not ready within %v", errTimeout, s.cfg.Settings.StartTimeout))
 	defer cancel()
