@@ -442,10 +442,10 @@ func (h *Host) newSlot(name string, files []store.File) (s *slot.Slot, order int
 			}
 			return settings.Constraint.String()
 		},
-		EnvHash:    h.envHash(settings, manifests),
-		Launcher:   l,
-		Observer:   h.gw,
-		Logger:     h.slotLog,
+		EnvHash:  h.envHash(settings, manifests),
+		Launcher: l,
+		Observer: h.gw,
+		Logger:   h.slotLog,
 	}
 	if path := h.cfg.Attach[name]; path != "" {
 		l.attach(&cfg, path)

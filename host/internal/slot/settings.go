@@ -26,13 +26,13 @@ type Settings struct {
 	// is killed. 0 = DefaultHealthTimeout for plugins that declare health, and for ever for others; negative = for
 	// ever.
 	HealthTimeout time.Duration
-	InFlight      int    // requests that one process may have at a time; default DefaultInFlight
-	Waiting       int    // requests that may wait for a place there; default DefaultWaiting
-	Queue         int    // requests that may wait for a generation; default DefaultQueue
-	Serial        bool   // one request at a time, whatever InFlight is
-	Exclusive     bool   // one instance at a time: an upgrade drains and stops the old one first
-	Required      bool   // clients are not served without it, see Missing
-	KeepWarm      bool   // the old process of an upgrade stays until the probation ends, not only for the settle time
+	InFlight      int  // requests that one process may have at a time; default DefaultInFlight
+	Waiting       int  // requests that may wait for a place there; default DefaultWaiting
+	Queue         int  // requests that may wait for a generation; default DefaultQueue
+	Serial        bool // one request at a time, whatever InFlight is
+	Exclusive     bool // one instance at a time: an upgrade drains and stops the old one first
+	Required      bool // clients are not served without it, see Missing
+	KeepWarm      bool // the old process of an upgrade stays until the probation ends, not only for the settle time
 }
 
 func (s Settings) withDefaults() Settings {
