@@ -86,7 +86,7 @@ func FuzzFrame(f *testing.F) {
 			case err == io.EOF && len(left) == 0:
 			case err == io.ErrUnexpectedEOF && (len(left) < HeaderBytes && len(left) > 0 || len(left) >= HeaderBytes && len(left) < HeaderBytes+int(binary.BigEndian.Uint32(left))):
 			case err == ErrEmptyFrame && bytes.HasPrefix(left, []byte{0, 0, 0, 0}):
-			case errors.As(err, &tooLarge) && binary.BigEndian.Uint32(left) == tooLarge.Size && int(tooLarge.Size) > most:
+			case errors.As(err, &tooLarge) && binary.BigEndian.Uint32(left) == tooLarge.Size && uint64(tooLarge.Size) > uint64(most):
 			default:
 				t.Fatalf("the stream ends with %v before %d bytes", err, len(left))
 			}
