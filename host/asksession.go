@@ -23,7 +23,7 @@ type askSession struct {
 
 func newAskSession(h *Host) *askSession {
 	s := &askSession{lines: &lineQueue{more: make(chan struct{}, 1)}}
-	s.session = h.gw.NewSession(rpc.NewSink(s.lines, 0))
+	s.session = h.gw.NewCommandSession(rpc.NewSink(s.lines, 0))
 	return s
 }
 

@@ -17,8 +17,7 @@ type absentee struct {
 }
 
 // absent returns a plugin of those that have not spoken, nil if nothing is known against any. It is the one whose name
-// stands before a dot or a colon in what was asked for, if there is such a one: authors name their methods and
-// resources so.
+// begins what was asked for, if there is such a one.
 func (g *Gateway) absent(asked string, spoke func(*slot.Slot) bool) (found *absentee) {
 	for _, sl := range g.Slots() {
 		if spoke(sl) {
@@ -28,7 +27,7 @@ func (g *Gateway) absent(asked string, spoke func(*slot.Slot) bool) (found *abse
 		if why == "" {
 			continue
 		}
-		if rest, named := strings.CutPrefix(asked, sl.Name()); named && (strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, ":")) {
+		if ownPrefix(sl.Name(), asked) {
 			return &absentee{sl, why}
 		}
 		if found == nil {
@@ -36,6 +35,13 @@ func (g *Gateway) absent(asked string, spoke func(*slot.Slot) bool) (found *abse
 		}
 	}
 	return found
+}
+
+// ownPrefix reports that the name of a method or a resource could be a plugin's own by how it begins: authors put the
+// plugin's name, or the end of it as in clock.now of py-clock, before a dot, a slash or a colon.
+func ownPrefix(plugin, asked string) bool {
+	at := strings.IndexAny(asked, "./:")
+	return at > 0 && (asked[:at] == plugin || strings.HasSuffix(plugin, "-"+asked[:at]))
 }
 
 // absentOf is absent for what a view's lists would have.

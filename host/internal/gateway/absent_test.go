@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Who asks for something of a plugin that cannot be used, or that may be of it, hears why it cannot.
+// Who asks for something of a plugin that cannot be used, or for a resource that may be of it, hears why it cannot.
 func TestAnAbsentPluginSaysWhy(t *testing.T) {
 	const legacy = `{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{}}}`
 	requests := map[string]string{
@@ -15,7 +15,7 @@ func TestAnAbsentPluginSaysWhy(t *testing.T) {
 		"resource":   `"method":"resources/read","params":{"uri":"gone:///a"CLAIM}`,
 		"completion": `"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"gone:///a"},"argument":{"name":"a","value":"b"}CLAIM}`,
 		"method":     `"method":"gone.echo","params":{}`,
-		"any_method": `"method":"else.echo","params":{}`,
+		"sub_method": `"method":"gone/echo","params":{}`,
 	}
 	for setting, why := range map[string]string{
 		"absent":   "plugin gone is not available: no license for this machine",
@@ -59,6 +59,30 @@ func TestNobodysRequestIsNotFound(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 	})
+}
+
+// A method that is another plugin's by its name is not looked for in one that cannot be used.
+func TestAMethodOfAnotherNameIsNotFound(t *testing.T) {
+	inWorld(t, "absent", func(t *testing.T, w *world) {
+		w.send(`{"jsonrpc":"2.0","id":1,"method":"else.echo"}`)
+		time.Sleep(time.Minute) // virtual time
+		settle()
+		got := strings.Join(w.out.take(), "\n")
+		if !strings.Contains(got, `"id":1,"error":{"code":-32601,"message":"no plugin serves the method \"else.echo\"","data"`) || strings.Contains(got, "gone") {
+			t.Errorf("%s", got)
+		}
+	})
+}
+
+func TestOwnPrefix(t *testing.T) {
+	for asked, want := range map[string]bool{
+		"py-clock.now": true, "clock.now": true, "py-clock/now": true, "clock:///x": true,
+		"lock.now": false, "py.now": false, "now": false, "": false, ".now": false, "clock": false, "other.clock.now": false,
+	} {
+		if got := ownPrefix("py-clock", asked); got != want {
+			t.Errorf("ownPrefix(py-clock, %q) = %v", asked, got)
+		}
+	}
 }
 
 // A plugin that serves no MCP has no resources, whether it runs or not.

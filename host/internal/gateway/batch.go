@@ -59,13 +59,13 @@ func (s *Session) batch(line []byte) bool {
 			envelopes = append(envelopes, env)
 		case errors.As(err, &e) && e.ID != nil:
 			s.log.Warn("refused a part of a batch", "error", err)
-			s.gw.odd("", oddLine, e.Reason)
+			s.odd(oddLine, e.Reason)
 			if s.joinBatch(b, e.ID) {
 				s.writeError(e.ID, notAnEnvelope(e))
 			}
 		default:
 			s.log.Warn("ignored a part of a batch", "error", err)
-			s.gw.odd("", oddLine, "a part of an array")
+			s.odd(oddLine, "a part of an array")
 		}
 		return true
 	})

@@ -49,6 +49,14 @@ func (g *Gateway) odd(plugin, kind, what string) {
 	one.last = clip(what)
 }
 
+// odd takes note of something odd that the client did. What a command of the owner did is answered to it, and no fault
+// of the client.
+func (s *Session) odd(kind, what string) {
+	if !s.command {
+		s.gw.odd("", kind, what)
+	}
+}
+
 // told says what there is of a plugin, or with "" of the client.
 func (o *oddities) told(plugin string) (out []string) {
 	o.mu.Lock()

@@ -63,3 +63,23 @@ func TestOddThingsAreInStatus(t *testing.T) {
 		)
 	})
 }
+
+// A command of the owner that asks for what there is not leaves no word about the client.
+func TestACommandIsNotTheClient(t *testing.T) {
+	inWorld(t, "one", func(t *testing.T, w *world) {
+		command := w.gw.NewCommandSession(rpc.NewSink(w.out, 0))
+		defer command.Close()
+		for _, line := range []string{`no line at all`, `{"jsonrpc":"2.0","id":1,"method":"nobody.knows"}`, `{"jsonrpc":"2.0","id":77,"result":{}}`} {
+			command.Line([]byte(line))
+		}
+		command.Oversize(&wire.LineSizeError{Size: 99, Limit: 50})
+		command.Idle()
+		settle()
+		if got := strings.Join(w.out.take(), "\n"); !strings.Contains(got, `"id":1,"error":{"code":-32601`) {
+			t.Errorf("the command was not answered: %s", got)
+		}
+		if got := w.gw.Problems(""); len(got) > 0 {
+			t.Errorf("problems of the client: %q", got)
+		}
+	})
+}

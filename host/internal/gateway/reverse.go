@@ -184,7 +184,7 @@ func (s *Session) response(env *wire.Envelope) {
 	}
 	if r == nil {
 		s.log.Warn("ignored an answer to a request that was not asked, or has been answered")
-		s.gw.odd("", oddAnswer, "the id "+string(env.ID()))
+		s.odd(oddAnswer, "the id "+string(env.ID()))
 		return
 	}
 	r.answer(env.Result(), env.Error())

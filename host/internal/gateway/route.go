@@ -104,13 +104,14 @@ func (s *Session) plainRequest(method string, env *wire.Envelope) {
 		case arriving:
 			return func() { s.stillStarting(env.ID(), method) }
 		}
-		if a := s.gw.absent(method, func(sl *slot.Slot) bool { return sl.Facts() != nil }); a != nil {
+		if a := s.gw.absent(method, func(sl *slot.Slot) bool { return sl.Facts() != nil || !ownPrefix(sl.Name(), method) }); a != nil {
 			return func() { s.refuseAbsent(env.ID(), method, a) }
 		}
 		return func() {
-			s.gw.odd("", oddMethod, method)
-			s.refuse(env.ID(), wire.CodeMethodNotFound, wire.ErrorData{Detail: s.methods()},
-				"no plugin serves the method %q", clip(method))
+			s.odd(oddMethod, method)
+			methods := s.methods()
+			s.refuse(env.ID(), wire.CodeMethodNotFound, wire.ErrorData{Detail: enumerate(methods)},
+				"no plugin serves the method %q%s", clip(method), s.meant(method, methods))
 		}
 	})
 }
@@ -155,14 +156,13 @@ func (s *Session) methodOwner(method string) (owner *slot.Slot, arriving bool) {
 const maxNamed = 64
 
 // methods lists what plugins declare, for an error that helps.
-func (s *Session) methods() string {
-	var out []string
+func (s *Session) methods() (out []string) {
 	for _, sl := range s.gw.Slots() {
 		if f := sl.Facts(); f != nil {
 			out = append(out, f.Methods...)
 		}
 	}
-	return enumerate(out)
+	return out
 }
 
 // enumerate joins names, as many as help.
@@ -191,7 +191,7 @@ func (s *Session) route(e *era, method string, env *wire.Envelope) {
 
 // unknownMethod refuses a request of MCP that neither we nor any plugin could answer.
 func (s *Session) unknownMethod(id []byte, method string) {
-	s.gw.odd("", oddMethod, method)
+	s.odd(oddMethod, method)
 	s.refuse(id, wire.CodeMethodNotFound, wire.ErrorData{}, "method not found: %q", clip(method))
 }
 
@@ -278,7 +278,7 @@ func (s *Session) sendNamed(e *era, env *wire.Envelope, kind schema.Kind, t targ
 func (s *Session) unknownName(e *era, id []byte, kind schema.Kind, name string, owner *slot.Slot) {
 	if owner == nil {
 		s.refuse(id, wire.CodeInvalidParams, wire.ErrorData{},
-			"unknown %s %q", strings.TrimSuffix(kind.String(), "s"), clip(name))
+			"unknown %s %q%s", strings.TrimSuffix(kind.String(), "s"), clip(name), s.meant(name, e.view.now.Load().names(kind)))
 		return
 	}
 	part := e.view.now.Load().part(owner)
@@ -294,10 +294,12 @@ func (s *Session) unknownName(e *era, id []byte, kind schema.Kind, name string, 
 	}
 	if kind != schema.Tools {
 		s.refuse(id, wire.CodeInvalidParams, wire.ErrorData{Plugin: owner.Name(), Version: owner.Version()},
-			"unknown prompt %q", clip(name))
+			"unknown prompt %q%s", clip(name), s.meant(name, e.view.now.Load().names(kind)))
 		return
 	}
-	text := fmt.Sprintf("There is no tool %q in plugin %s %s. Its tools now: %s.", clip(name), owner.Name(), owner.Version(), enumerate(part.toolNames()))
+	names := part.toolNames()
+	text := fmt.Sprintf("There is no tool %q in plugin %s %s%s", clip(name), owner.Name(), owner.Version(), cmp.Or(s.meant(name, names), "."))
+	text += fmt.Sprintf(" Its tools now: %s.", enumerate(names))
 	s.writeResult(id, s.failedTool(e, text))
 }
 

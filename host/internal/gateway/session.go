@@ -18,9 +18,10 @@ import (
 // Session is one client's conversation. Line, Oversize and Idle are called by one goroutine, the client's
 // reader; everything else is safe for concurrent use.
 type Session struct {
-	gw  *Gateway
-	log hclog.Logger
-	out *rpc.Sink
+	gw      *Gateway
+	log     hclog.Logger
+	out     *rpc.Sink
+	command bool // a question of the command line, and not the client
 
 	env   wire.Envelope // of the line being handled
 	dirty []*rpc.Conn   // connections with requests of lines not yet flushed
@@ -97,6 +98,14 @@ func (g *Gateway) NewSession(out *rpc.Sink) *Session {
 	return s
 }
 
+// NewCommandSession is NewSession for a question of the command line: what is odd in it is not counted as the client's,
+// and its command finds near names for a person by itself, among those in the data of an error.
+func (g *Gateway) NewCommandSession(out *rpc.Sink) *Session {
+	s := g.NewSession(out)
+	s.command = true // before its first line
+	return s
+}
+
 // write appends one line for the client. Answers are never dropped: while the client does not read and the
 // backlog is full, the caller waits, which in turn stops reading the plugin that answers.
 func (s *Session) write(build func(dst []byte) []byte) {
@@ -160,7 +169,7 @@ func (s *Session) envelope(env *wire.Envelope) {
 	case wire.Notification:
 		if env.NullID() {
 			s.log.Warn("ignored a request with the id null, which no answer could name", "method", clip(env.Method()))
-			s.gw.odd("", oddLine, "a request with the id null")
+			s.odd(oddLine, "a request with the id null")
 			return
 		}
 		s.notification(env)
@@ -181,7 +190,7 @@ func (s *Session) malformed(line []byte, err error) {
 		return
 	}
 	s.log.Warn("ignored a malformed line", "error", e)
-	s.gw.odd("", oddLine, e.Reason)
+	s.odd(oddLine, e.Reason)
 	if e.ID != nil {
 		s.refuseLine(e.ID, notAnEnvelope(e))
 	}
@@ -199,7 +208,7 @@ func notAnEnvelope(e *wire.EnvelopeError) *wire.Error {
 // Oversize answers a line that was skipped because of its length.
 func (s *Session) Oversize(e *wire.LineSizeError) {
 	s.log.Warn("skipped an overlong line", "bytes", e.Size, "limit", e.Limit)
-	s.gw.odd("", oddLength, e.Error())
+	s.odd(oddLength, e.Error())
 	if e.ID != nil {
 		s.refuseLine(e.ID, wire.NewError(wire.CodeInvalidRequest, e.Error()+"; send less, or raise --max-line-bytes", wire.ErrorData{Detail: "line too long"}))
 	}
