@@ -213,7 +213,7 @@ func (f *File) judgeContent(file *os.File, info fs.FileInfo, o Options) error {
 		return refuse(Settling, "changed %d ms ago, perhaps still being written: try again in a moment", age.Milliseconds())
 	}
 	if f.Verdict == SettingsFile {
-		settings, err := decodeSettings(file, f.Name)
+		settings, err := decodeSettings(file)
 		f.shared = settings.Lifetime == Shared
 		return err
 	}

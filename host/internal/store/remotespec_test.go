@@ -33,7 +33,7 @@ func TestRemoteManifestRefusals(t *testing.T) {
 		`{"url":["https://a/mcp"]}`:                                     `member "url"`,
 		`{"URL":"https://a/mcp"}`:                                       `unknown member "URL"`,
 		`{"url":"https://a/mcp","header":{}}`:                           `unknown member "header": did you mean "headers"?`,
-		`{"url":"https://a/mcp","url":"https://b/mcp"}`:                 "duplicate",
+		`{"url":"https://a/mcp","url":"https://b/mcp"}`:                 "is there twice",
 		`{"url":"https://a/mcp","transport":"http","headers":{"":"x"}}`: "no name of a header",
 	} {
 		_, err := parseManifest([]byte(content))

@@ -52,7 +52,10 @@ type ToolSettings struct {
 	Rename map[string]string `json:"rename"`
 }
 
-// settingsFile is the file's shape; durations are texts such as "1.5s".
+// durationText is a duration as settings have it, such as "1.5s".
+type durationText string
+
+// settingsFile is the file's shape.
 type settingsFile struct {
 	Env          map[string]string `json:"env"`
 	EnvAllow     []string          `json:"env_allow"`
@@ -61,12 +64,12 @@ type settingsFile struct {
 	Serial       bool              `json:"serial"`
 	ReadOnly     bool              `json:"read_only"`
 	Lifetime     Lifetime          `json:"lifetime"`
-	IdleRetire   string            `json:"idle_retire"`
-	StartTimeout string            `json:"start_timeout"`
-	DrainTimeout string            `json:"drain_timeout"`
-	StopTimeout  string            `json:"stop_timeout"`
-	CallTimeout  string            `json:"call_timeout"`
-	Health       string            `json:"health_timeout"`
+	IdleRetire   durationText      `json:"idle_retire"`
+	StartTimeout durationText      `json:"start_timeout"`
+	DrainTimeout durationText      `json:"drain_timeout"`
+	StopTimeout  durationText      `json:"stop_timeout"`
+	CallTimeout  durationText      `json:"call_timeout"`
+	Health       durationText      `json:"health_timeout"`
 	Tools        ToolSettings      `json:"tools"`
 	Required     bool              `json:"required"`
 	Constraint   string            `json:"constraint"`
@@ -101,7 +104,7 @@ func LoadSettings(dir, name string) (Settings, error) {
 		return Settings{}, fmt.Errorf("settings %s: %w", filepath.Join(absolute, entry), err)
 	}
 	defer file.Close()
-	settings, err := decodeSettings(file, name)
+	settings, err := decodeSettings(file)
 	if err != nil {
 		return Settings{}, fmt.Errorf("settings %s: %w", filepath.Join(absolute, entry), err)
 	}
@@ -109,14 +112,14 @@ func LoadSettings(dir, name string) (Settings, error) {
 }
 
 // decodeSettings reads settings strictly; its errors are *entryError.
-func decodeSettings(r io.Reader, name string) (Settings, error) {
+func decodeSettings(r io.Reader) (Settings, error) {
 	var file settingsFile
 	if err := decodeStrict(r, &file); err != nil {
-		return Settings{}, refuse(BadSettings, "settings of %s: %v", name, err)
+		return Settings{}, refuse(BadSettings, "%v", err)
 	}
 	s, err := file.settings()
 	if err != nil {
-		return Settings{}, refuse(BadSettings, "settings of %s: %v", name, err)
+		return Settings{}, refuse(BadSettings, "%v", err)
 	}
 	return s, nil
 }
@@ -139,7 +142,7 @@ func (f settingsFile) settings() (Settings, error) {
 	}
 	for _, duration := range []struct {
 		member string
-		text   string
+		text   durationText
 		to     *time.Duration
 	}{
 		{"idle_retire", f.IdleRetire, &s.IdleRetire},
@@ -156,9 +159,9 @@ func (f settingsFile) settings() (Settings, error) {
 			s.HealthTimeout = -1
 			continue
 		}
-		d, err := time.ParseDuration(duration.text)
+		d, err := time.ParseDuration(string(duration.text))
 		if err != nil || d <= 0 {
-			return Settings{}, fmt.Errorf(`"%s" is %q: write a duration above zero such as "30s" or "5m"`, duration.member, clip(duration.text))
+			return Settings{}, fmt.Errorf(`"%s" is %q: write a duration above zero such as "30s" or "5m"`, duration.member, clip(string(duration.text)))
 		}
 		*duration.to = d
 	}

@@ -76,13 +76,16 @@ func TestBadSettings(t *testing.T) {
 		`{"strat_timeout":"1s"}`:                 `unknown member "strat_timeout": did you mean "start_timeout"?`,
 		`{"tools":{"alow":[]}}`:                  `unknown member "tools.alow": did you mean "tools.allow"?`,
 		`{"Env":{}}`:                             `unknown member "Env": did you mean "env"?`,
-		`{"exclusive":"yes"}`:                    `member "exclusive" cannot be a JSON string`,
-		`{"args":["a",1]}`:                       `member "args.1" cannot be a JSON number`,
-		`{"env":true}`:                           `member "env" cannot be a JSON boolean`,
-		`{"tools":"all"}`:                        `member "tools" cannot be a JSON string`,
-		`{"args":{}}`:                            `member "args" cannot be a JSON object`,
-		`{"order":1.5}`:                          `member "order" cannot be a JSON number`,
-		`{"order":1,"order":2}`:                  "order",
+		`{"exclusive":"yes"}`:                    `member "exclusive" cannot be a JSON string: write true or false`,
+		`{"args":["a",1]}`:                       `member "args.1" cannot be a JSON number: write a text in quotes`,
+		`{"env":true}`:                           `member "env" cannot be a JSON boolean: write an object`,
+		`{"tools":"all"}`:                        `member "tools" cannot be a JSON string: write an object`,
+		`{"args":{}}`:                            `member "args" cannot be a JSON object: write a list`,
+		`{"order":1.5}`:                          `member "order" cannot be a JSON number: write a whole number`,
+		"{\"order\":1,\n \"order\":2}":           `line 2, column 2: member "order" is there twice: take one out`,
+		`{"read_only": true,`:                    `line 1, column 20: the file ends in the middle of its object: add the }`,
+		"{\n\t\"env\": {\"ä\": \"b\",}\n}":       `line 2, column 18: invalid character ','`,
+		"{\"order\": 1}\nx":                      `line 2, column 1: invalid character 'x'`,
 		`{"lifetime":"forever"}`:                 `write "private" or "shared"`,
 		`{"lifetime":"shared","exclusive":true}`: `"exclusive" and "lifetime": "shared" exclude each other`,
 		`{"lifetime":"shared","serial":true}`:    `"serial" and "lifetime": "shared" exclude each other`,
@@ -91,7 +94,7 @@ func TestBadSettings(t *testing.T) {
 		`{"stop_timeout":"-1s"}`:                 "above zero",
 		`{"call_timeout":"off"}`:                 "above zero",
 		`{"health_timeout":"0s"}`:                "above zero",
-		`{"start_timeout":30}`:                   `member "start_timeout" cannot be a JSON number`,
+		`{"start_timeout":30}`:                   `member "start_timeout" cannot be a JSON number: write a duration such as "30s"`,
 		`{"constraint":"~> 1"}`:                  `write "~> 1.0"`,
 		`{"env":{"A=B":"c"}}`:                    `"A=B"`,
 		`{"env":{"":"c"}}`:                       "not empty",
@@ -122,11 +125,11 @@ func TestBadSettings(t *testing.T) {
 
 func TestMembersThatAreNearToNoneAreRefusedWithoutAGuess(t *testing.T) {
 	for content, want := range map[string]string{
-		`{"url":"https://a"}`:    `settings of a: unknown member "url"`,
-		`{"tools":{"order":[]}}`: `settings of a: unknown member "tools.order"`, // which is one elsewhere
-		`{"":1}`:                 `settings of a: unknown member ""`,
+		`{"url":"https://a"}`:    `unknown member "url"`,
+		`{"tools":{"order":[]}}`: `unknown member "tools.order"`, // which is one elsewhere
+		`{"":1}`:                 `unknown member ""`,
 	} {
-		if _, err := decodeSettings(strings.NewReader(content), "a"); err == nil || err.Error() != want {
+		if _, err := decodeSettings(strings.NewReader(content)); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", content, err, want)
 		}
 	}
@@ -190,7 +193,7 @@ func FuzzSettings(f *testing.F) {
 	f.Add(`{"command":"sh","args":["x"],"env":{"A":""}}`)
 	f.Add("{\"\xff\":1}")
 	f.Fuzz(func(t *testing.T, text string) {
-		if _, err := decodeSettings(strings.NewReader(text), "a"); err != nil && len(err.Error()) > 2000 {
+		if _, err := decodeSettings(strings.NewReader(text)); err != nil && len(err.Error()) > 2000 {
 			t.Errorf("the message repeats too much of the input: %d bytes", len(err.Error()))
 		}
 		_, _ = parseManifest([]byte(text))

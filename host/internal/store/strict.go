@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -16,7 +17,8 @@ import (
 
 // decodeStrict decodes one JSON object into a struct. Unknown and repeated
 // members, other types, other case and trailing data are errors that name the
-// member, and of an unknown one the known one that is near. A null is the zero value.
+// member, and of an unknown one the known one that is near, of another type what to
+// write. What is no JSON is named with its line and column. A null is the zero value.
 //
 // encoding/json takes members in any case, and repeated ones. The decoder that
 // comes with jsontext is as strict as this one and was used here; it made the
@@ -30,16 +32,58 @@ func decodeStrict(r io.Reader, into any) error {
 		return fmt.Errorf("longer than %d bytes", maxSmallFileBytes)
 	}
 	if jsontext.Value(data).Kind() != '{' {
-		return errors.New("not a JSON object")
+		return errors.New("not a JSON object, which begins with {")
 	}
 	d := strictDecoder{jsontext.NewDecoder(bytes.NewReader(data))}
 	if err := d.value(reflect.ValueOf(into).Elem()); err != nil {
-		return err
+		return located(data, err)
 	}
 	if len(bytes.TrimLeft(data[d.InputOffset():], " \t\r\n")) > 0 {
-		return (*jsontext.Value)(&data).Compact() // its error says where the object ended
+		whole := jsontext.Value(bytes.Clone(data))
+		return located(data, whole.Compact()) // whose error says where the object ended
 	}
 	return nil
+}
+
+// syntaxError is a place where a file is no JSON. It unwraps to the decoder's error.
+type syntaxError struct {
+	line, column int // from 1; a column is a character
+	what         string
+	err          error
+}
+
+func (e *syntaxError) Error() string {
+	return fmt.Sprintf("line %d, column %d: %s", e.line, e.column, e.what)
+}
+
+func (e *syntaxError) Unwrap() error { return e.err }
+
+// located turns what the decoder says of data that is no JSON into what a person can find and mend. Other errors
+// stay as they are.
+func located(data []byte, err error) error {
+	var syntax *jsontext.SyntacticError
+	if !errors.As(err, &syntax) {
+		return err
+	}
+	before := data[:min(int(syntax.ByteOffset), len(data))]
+	ended := errors.Is(err, io.ErrUnexpectedEOF)
+	if ended {
+		before = bytes.TrimRight(before, " \t\r\n")
+	}
+	e := &syntaxError{
+		line:   1 + bytes.Count(before, []byte("\n")),
+		column: 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]),
+		err:    err,
+	}
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		e.what = fmt.Sprintf("member %q is there twice: take one out", dotted(syntax.JSONPointer))
+	case ended:
+		e.what = `the file ends in the middle of its object: add the }, ] or " that is missing`
+	default:
+		e.what = fmt.Sprintf("%v: JSON has double quotes around names and texts, a comma between two members, and none before } or ]", syntax.Err)
+	}
+	return e
 }
 
 // strictDecoder fills in strings, booleans, integers, and structs, slices and
@@ -66,7 +110,7 @@ func (d strictDecoder) value(into reflect.Value) error {
 	if err := d.SkipValue(); err != nil {
 		return err // it is no JSON, whatever else it is
 	}
-	return d.mismatch(kind)
+	return d.mismatch(kind, into.Type())
 }
 
 // members reads an object into a struct.
@@ -139,7 +183,7 @@ func (d strictDecoder) scalar(into reflect.Value) error {
 	case '0':
 		n, err := strconv.ParseInt(token.String(), 10, into.Type().Bits())
 		if err != nil {
-			return d.mismatch(token.Kind()) // a fraction, or too large
+			return d.mismatch(token.Kind(), into.Type()) // a fraction, or too large
 		}
 		into.SetInt(n)
 	default:
@@ -159,9 +203,26 @@ func (d strictDecoder) unknown(of reflect.Type) error {
 	return fmt.Errorf("unknown member %q: did you mean %q?", dotted(at), dotted(at.Parent().AppendToken(meant)))
 }
 
-// mismatch refuses the value that was read last.
-func (d strictDecoder) mismatch(kind jsontext.Kind) error {
-	return fmt.Errorf("member %q cannot be a JSON %s", d.member(), kindText(kind))
+// mismatch refuses the value that was read last, and says what to write.
+func (d strictDecoder) mismatch(kind jsontext.Kind, want reflect.Type) error {
+	return fmt.Errorf("member %q cannot be a JSON %s: write %s", d.member(), kindText(kind), example(want))
+}
+
+// example says in words what a member of a type looks like.
+func example(of reflect.Type) string {
+	switch {
+	case of == reflect.TypeFor[durationText]():
+		return `a duration such as "30s"`
+	case of.Kind() == reflect.Bool:
+		return "true or false"
+	case of.Kind() == reflect.Int:
+		return "a whole number"
+	case of.Kind() == reflect.Slice:
+		return `a list such as ["a", "b"]`
+	case of.Kind() == reflect.String:
+		return `a text in quotes, "..."`
+	}
+	return `an object, {"NAME": ...}`
 }
 
 // member is the path of what was read last.

@@ -11,20 +11,23 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-var errUnknownMember = errors.New("unknown member")
+var (
+	errUnknownMember = errors.New("unknown member")
+	errOtherType     = errors.New("cannot be")
+)
 
 // strictReference decodes as decodeStrict promises to, with the decoder it stands for.
 func strictReference(data []byte, into any) error {
 	err := json.Unmarshal(data, into, json.RejectUnknownMembers(true))
 	var semantic *json.SemanticError
 	if !errors.As(err, &semantic) {
-		return err
+		return located(data, err)
 	}
 	member := strings.ReplaceAll(strings.TrimPrefix(string(semantic.JSONPointer), "/"), "/", ".")
 	if errors.Is(err, json.ErrUnknownName) {
 		return fmt.Errorf("%w %q", errUnknownMember, clip(member))
 	}
-	return fmt.Errorf("member %q cannot be a JSON %s", clip(member), kindText(semantic.JSONKind))
+	return fmt.Errorf("member %q %w a JSON %s", clip(member), errOtherType, kindText(semantic.JSONKind))
 }
 
 // strictSeeds have a file of every kind of right and wrong.
@@ -50,8 +53,9 @@ func compareStrict(t *testing.T, data string, exact bool) {
 		got, want := make(), make()
 		gotErr, wantErr := decodeStrict(strings.NewReader(data), got), strictReference([]byte(data), want)
 		same := fmt.Sprint(gotErr) == fmt.Sprint(wantErr) ||
-			// The reference does not know what was meant, see TestBadSettings.
+			// The reference does not know what was meant, nor what to write, see TestBadSettings.
 			errors.Is(wantErr, errUnknownMember) && strings.HasPrefix(fmt.Sprint(gotErr), wantErr.Error()+": did you mean ") ||
+			errors.Is(wantErr, errOtherType) && strings.HasPrefix(fmt.Sprint(gotErr), wantErr.Error()+": write ") ||
 			!exact && gotErr != nil && wantErr != nil && (syntactic(gotErr) || syntactic(wantErr))
 		if !same {
 			t.Errorf("%T of %q: %v, want %v", got, data, gotErr, wantErr)
