@@ -71,8 +71,10 @@ type Answer struct {
 //
 // An error means that there was no answer. ErrUnknownPlugin is among its causes, and context.DeadlineExceeded.
 func Ask(ctx context.Context, o AskOptions) (Answer, error) {
-	if o.Plugin != "" && !store.ValidName(o.Plugin) {
-		return Answer{}, fmt.Errorf("plugin %q: %w: a name starts with a letter a-z and has at most 32 characters a-z, 0-9 and -", o.Plugin, ErrUsage)
+	if o.Plugin != "" {
+		if err := checkName(o.Plugin); err != nil {
+			return Answer{}, err
+		}
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultAskTimeout

@@ -37,6 +37,14 @@ const (
 	noSpace = 20 << 20
 )
 
+// counted is a number with its noun.
+func counted(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
 // Finding is one thing that was looked at.
 type Finding struct {
 	Level   Level  `json:"level"`
@@ -89,6 +97,7 @@ func Doctor(ctx context.Context, o DoctorOptions) DoctorReport {
 type doctor struct {
 	DoctorOptions
 	findings []Finding
+	running  map[string]bool // plugins of which a host has a process
 }
 
 func (d *doctor) add(level Level, check, subject, text, fix string) {
@@ -250,7 +259,7 @@ func (d *doctor) sockets(ctx context.Context) {
 		if dead, err := control.Sweep(run); err != nil {
 			d.add(LevelProblem, "run", run, err.Error(), "")
 		} else if dead > 0 {
-			d.add(LevelFixed, "run", run, fmt.Sprintf("sockets of %d dead hosts removed", dead), "")
+			d.add(LevelFixed, "run", run, fmt.Sprintf("removed what %s left", counted(dead, "dead host", "dead hosts")), "")
 		}
 		return
 	}
@@ -272,7 +281,7 @@ func (d *doctor) shared(ctx context.Context) {
 		if dead, err := shared.Sweep(d.Home); err != nil {
 			d.add(LevelProblem, check, d.Home, err.Error(), "")
 		} else if dead > 0 {
-			d.add(LevelFixed, check, d.Home, fmt.Sprintf("what %d dead shared processes left was removed", dead), "")
+			d.add(LevelFixed, check, d.Home, fmt.Sprintf("removed what %s left", counted(dead, "dead shared process", "dead shared processes")), "")
 		}
 	}
 	found, err := shared.List(ctx, d.Home)
@@ -302,19 +311,29 @@ func (d *doctor) hosts(ctx context.Context) {
 	if err != nil {
 		return // the run folder, which is told already
 	}
-	texts := make([]Finding, len(remotes))
+	texts, statuses := make([]Finding, len(remotes)), make([]Status, len(remotes))
 	var asking sync.WaitGroup
 	for i, r := range remotes {
 		// Ended by statusTimeout.
-		asking.Go(func() { texts[i] = d.host(ctx, r) })
+		asking.Go(func() {
+			var err error
+			statuses[i], err = r.Status(ctx)
+			texts[i] = d.host(r, statuses[i], err)
+		})
 	}
 	asking.Wait()
 	d.findings = append(d.findings, texts...)
+	d.running = make(map[string]bool)
+	for _, status := range statuses {
+		for _, p := range status.Plugins {
+			d.running[p.Plugin] = d.running[p.Plugin] || p.PID > 0
+		}
+	}
 }
 
-func (d *doctor) host(ctx context.Context, r *Remote) Finding {
+// host is what a host's status, or its error, says.
+func (d *doctor) host(r *Remote, status Status, err error) Finding {
 	f := Finding{Level: LevelOK, Check: "host", Subject: fmt.Sprintf("pid %d", r.PID), Text: "answers"}
-	status, err := r.Status(ctx)
 	switch {
 	case errors.Is(err, ErrUnresponsive):
 		f.Level, f.Text, f.Fix = LevelProblem, "does not answer: it is stopped or hangs", fmt.Sprintf("end its client, or: kill -CONT %d", r.PID)
@@ -390,6 +409,7 @@ func (d *doctor) plugins() {
 	}
 	for _, p := range inventory.Plugins {
 		before := len(d.findings)
+		d.stray(p, inventory.Plugins)
 		for _, f := range p.Files {
 			if slices.Contains(p.Shadowed, f.Path) {
 				d.add(LevelWarning, "plugin", p.Plugin, filepath.Base(f.Path)+": "+f.Reason, "keep one of the two")
@@ -400,11 +420,9 @@ func (d *doctor) plugins() {
 		for _, problem := range p.Problems {
 			fix := "sox-host info " + p.Plugin
 			if problem == p.failed {
-				fix = "sox-host logs " + p.Plugin
+				fix = d.failedFix(p)
 			}
-			if problem == p.failed || !told(d.findings[before:], problem) {
-				d.add(LevelWarning, "plugin", p.Plugin, problem, fix)
-			}
+			d.add(LevelWarning, "plugin", p.Plugin, problem, fix)
 		}
 		if len(d.findings) == before {
 			d.add(LevelOK, "plugin", p.Plugin, strings.TrimSpace("ready "+p.Active.Version.String()), "")
@@ -415,14 +433,42 @@ func (d *doctor) plugins() {
 	}
 }
 
-// told says whether a problem repeats what a file's verdict says.
-func told(findings []Finding, problem string) bool {
-	for _, f := range findings {
-		if _, reason, _ := strings.Cut(f.Text, ": "); reason != "" && strings.Contains(problem, reason) {
-			return true
+// failedFix is what to do about a start that failed. The log is worth a look only if the plugin has printed something.
+func (d *doctor) failedFix(p PluginInfo) string {
+	again := "then try it: sox-host tools " + p.Plugin
+	for _, f := range p.Files {
+		if f.URL != "" && f.Verdict == store.Ready {
+			return fmt.Sprintf("see that %s can be reached and that %s is right, %s", f.URL, filepath.Base(f.Path), again)
 		}
 	}
-	return false
+	home, err := store.OpenHome(d.Home)
+	if err == nil {
+		if info, err := os.Stat(logPath(home, p.Plugin)); err == nil && info.Size() > 0 {
+			return "sox-host logs " + p.Plugin
+		}
+	}
+	return "mend what it says, " + again
+}
+
+// stray warns of settings of a plugin that is not there: their name may be mistyped.
+func (d *doctor) stray(p PluginInfo, all []PluginInfo) {
+	isPlugin := func(p PluginInfo) bool {
+		return !p.Active.IsZero() || slices.ContainsFunc(p.Files, func(f PluginFile) bool { return f.Kind != store.NoKind })
+	}
+	if isPlugin(p) {
+		return
+	}
+	var names []string
+	for _, other := range all {
+		if isPlugin(other) {
+			names = append(names, other.Plugin)
+		}
+	}
+	fix := "rename or remove it"
+	if near := NearestWord(p.Plugin, names); near != "" {
+		fix = fmt.Sprintf("rename it to %s.json, or remove it", near)
+	}
+	d.add(LevelWarning, "plugin", p.Plugin, p.Plugin+".json: settings of a plugin that is not there", fix)
 }
 
 func (d *doctor) file(f PluginFile, subject string) {
@@ -436,6 +482,12 @@ func (d *doctor) file(f PluginFile, subject string) {
 	text, fix := fmt.Sprintf("%s: %s", f.Verdict, f.Reason), ""
 	if before, command, ok := strings.Cut(text, ": run: "); ok {
 		text, fix = before, command
+	}
+	if f.Verdict == store.BadSettings {
+		fix = "sox-host help " + settingsTopic
+		if d.running[f.Name] {
+			text += "; a running host goes by the settings before as long as its process of the plugin lives"
+		}
 	}
 	d.add(LevelProblem, "plugin", subject, filepath.Base(f.Path)+": "+text, fix)
 }

@@ -103,6 +103,7 @@ func Import(ctx context.Context, o ImportOptions) (ImportReport, error) {
 	if err != nil {
 		return report, err
 	}
+	defer removeUnused(home, o.PluginsDir)()
 	if !o.DryRun && o.PluginsDir == home.PluginsDir() {
 		if _, err := home.EnsurePlugins(); err != nil {
 			return report, err

@@ -82,6 +82,7 @@ func install(ctx context.Context, o InstallOptions) (Installed, error) {
 	if err != nil {
 		return done, err
 	}
+	defer removeUnused(home, o.PluginsDir)()
 	if o.PluginsDir == home.PluginsDir() {
 		if _, err := home.EnsurePlugins(); err != nil {
 			return done, err
@@ -94,12 +95,6 @@ func install(ctx context.Context, o InstallOptions) (Installed, error) {
 	if _, err := store.Scan(o.PluginsDir); err != nil { // judged before anything is written
 		return done, err
 	}
-	unlock, err := state.Lock(ctx, target.name)
-	if err != nil {
-		return done, err
-	}
-	defer unlock()
-
 	removeAbandoned(o.PluginsDir)
 	folder, err := os.MkdirTemp(o.PluginsDir, installPrefix)
 	if err != nil {
@@ -116,11 +111,32 @@ func install(ctx context.Context, o InstallOptions) (Installed, error) {
 	if err := judge(o.PluginsDir, folder, target); err != nil {
 		return done, err
 	}
+	unlock, err := state.Lock(ctx, target.name)
+	if err != nil {
+		return done, err
+	}
+	defer unlock()
 	done.Path = filepath.Join(o.PluginsDir, target.entry())
 	if done.Result, err = place(ctx, home, o, target, copied, &done); err != nil {
 		return done, err
 	}
 	return done, nil
+}
+
+// removeUnused looks whether a home and its plugins folder are there. What it returns removes those that were not, and
+// are empty: a command that came to nothing leaves nothing.
+func removeUnused(home *store.Home, pluginsDir string) func() {
+	var missing []string
+	for _, dir := range []string{pluginsDir, home.Dir()} {
+		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			missing = append(missing, dir)
+		}
+	}
+	return func() {
+		for _, dir := range missing {
+			_ = os.Remove(dir) // refused if anything is in it
+		}
+	}
 }
 
 // installTarget is what a file becomes.
@@ -183,6 +199,8 @@ func copyPlugin(ctx context.Context, from, to string, manifest bool) (sum string
 		return "", ErrNoFile
 	case err != nil:
 		return "", err
+	case info.IsDir():
+		return "", fmt.Errorf("%w: it is a folder: name the program or the manifest in it", ErrUsage)
 	case !info.Mode().IsRegular(): // opening a FIFO would wait for its writer
 		return "", fmt.Errorf("%w: not a regular file", ErrUsage)
 	}

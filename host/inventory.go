@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sox-host/sox-host/host/internal/store"
@@ -107,12 +108,12 @@ func describePlugin(h *store.Home, state *store.State, pluginsDir, name string, 
 	info := PluginInfo{Plugin: name, Files: files, Shadowed: shadowed(files)}
 	s, err := state.Load(name)
 	if err != nil {
-		info.Problems = append(info.Problems, err.Error())
+		info.tell(err.Error())
 	}
 	info.Generation, info.Active, info.Previous, info.Pin, info.History = s.Generation, s.Active, s.Previous, s.Pin, s.History
 	settings, err := store.LoadSettings(pluginsDir, name)
 	if err != nil {
-		info.Problems = append(info.Problems, err.Error())
+		info.tell(err.Error())
 	}
 	choice := store.Choice{Pin: s.Pin}
 	if !settings.Constraint.IsZero() {
@@ -128,9 +129,11 @@ func describePlugin(h *store.Home, state *store.State, pluginsDir, name string, 
 	switch f := chosen; {
 	case err == nil && f.Version != s.Active.Version:
 		info.Available = f.Version.String()
+	case errors.Is(err, store.ErrNoSuchVersion) && s.Pin == nil && settings.Constraint.AllowsPrerelease(s.Active.Version):
+		// There is nothing to go to from what is active.
 	case err != nil && hasReady(files):
 		// Otherwise the verdicts of the files say the same.
-		info.Problems = append(info.Problems, err.Error())
+		info.tell(err.Error())
 	}
 	return info
 }
@@ -159,7 +162,15 @@ func (p *PluginInfo) failedStart(what string, at time.Time, why string) {
 		what += " at " + at.Local().Format(time.DateTime)
 	}
 	p.failed = what + ": " + why
-	p.Problems = append(p.Problems, p.failed)
+	p.tell(p.failed)
+}
+
+// tell adds a problem, unless the verdict of one of the files says the same.
+func (p *PluginInfo) tell(problem string) {
+	said := func(f PluginFile) bool { return f.Reason != "" && strings.Contains(problem, f.Reason) }
+	if !slices.ContainsFunc(p.Files, said) {
+		p.Problems = append(p.Problems, problem)
+	}
 }
 
 // scanFolder is store.Scan, for which the default folder is empty as long as it is missing: a host makes it.
@@ -179,6 +190,17 @@ func unknownPlugin(name, dir string, missing bool) error {
 		return fmt.Errorf("%w, which is not made yet: sox-host install puts a file there, or run: mkdir -p -m 700 %s", err, store.QuoteArg(dir))
 	}
 	return fmt.Errorf("%w%s", err, DropAdvice(name))
+}
+
+// ErrPluginName: what was given as the name of a plugin cannot be one. It is an ErrUsage.
+var ErrPluginName = fmt.Errorf("%w: a name starts with a letter a-z and has at most 32 characters a-z, 0-9 and -", ErrUsage)
+
+// checkName refuses what cannot name a plugin.
+func checkName(name string) error {
+	if store.ValidName(name) {
+		return nil
+	}
+	return fmt.Errorf("plugin %q: %w", name, ErrPluginName)
 }
 
 // DropAdvice is what the error about an unknown plugin ends with: how the plugin would come into the folder.

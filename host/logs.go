@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -39,8 +38,8 @@ func Log(ctx context.Context, o LogOptions, line func(string) error) error {
 	if err != nil {
 		return err
 	}
-	if !store.ValidName(o.Plugin) {
-		return fmt.Errorf("plugin %q: %w: a name starts with a letter a-z and has at most 32 characters a-z, 0-9 and -", o.Plugin, ErrUsage)
+	if err := checkName(o.Plugin); err != nil {
+		return err
 	}
 	t := &logTail{path: logPath(home, o.Plugin)}
 	defer t.close()
@@ -69,6 +68,21 @@ func Log(ctx context.Context, o LogOptions, line func(string) error) error {
 			return nil
 		}
 	}
+}
+
+// LastFailure says why the last start of a plugin failed, or its last session was not opened, and when; "" if neither
+// did, if the plugin was mended since, or if the folder cannot be read. It looks at the disk alone and changes nothing.
+func LastFailure(home, pluginsDir, name string) string {
+	inventory, err := List(home, pluginsDir)
+	if err != nil {
+		return ""
+	}
+	for _, p := range inventory.Plugins {
+		if p.Plugin == name {
+			return p.failed
+		}
+	}
+	return ""
 }
 
 // logTail reads a log that others write and rotate.

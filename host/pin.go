@@ -106,10 +106,10 @@ type plugin struct {
 
 func openPlugin(home, pluginsDir, name string) (plugin, error) {
 	p := plugin{name: name}
-	if !store.ValidName(name) {
-		return p, fmt.Errorf("plugin %q: %w: a name starts with a letter a-z and has at most 32 characters a-z, 0-9 and -", name, ErrUsage)
+	err := checkName(name)
+	if err != nil {
+		return p, err
 	}
-	var err error
 	if p.home, err = store.OpenHome(home); err != nil {
 		return p, err
 	}

@@ -65,6 +65,10 @@ func Roll(ctx context.Context, o RollOptions) (RollReport, error) {
 		lock:    control.LockRoll,
 		offline: upgradeOffline,
 		held:    heldByPin,
+		known: func(name string) bool {
+			_, err := openPlugin(o.Home, o.PluginsDir, name)
+			return !errors.Is(err, ErrUnknownPlugin)
+		},
 	}
 	return r.roll(ctx)
 }
@@ -90,6 +94,7 @@ type roller struct {
 	lock    func(home, pluginsDir, plugin string) (unlock func(), err error)
 	offline func(ctx context.Context, home, pluginsDir string, req UpgradeRequest, progress func(StepEvent)) (Report, error)
 	held    func(home, pluginsDir string, req UpgradeRequest) string // see PluginRoll.Held
+	known   func(name string) bool                                   // the folder has a file of it, or its state a build
 
 	mu sync.Mutex // held while Progress runs, which is the command's own quick printing
 }
@@ -97,8 +102,8 @@ type roller struct {
 // validate finds what is wrong with the question itself, before anyone is asked.
 func (o RollOptions) validate() error {
 	for _, name := range o.Plugins {
-		if !store.ValidName(name) {
-			return fmt.Errorf("plugin %q: %w: a name starts with a letter a-z and has at most 32 characters a-z, 0-9 and -", name, ErrUsage)
+		if err := checkName(name); err != nil {
+			return err
 		}
 	}
 	if len(o.Plugins) == 0 && !o.All {
@@ -241,13 +246,6 @@ func folderPlugins(home, dir string) (names, kept []string, err error) {
 // rollOne does the operation for one plugin.
 func (r *roller) rollOne(ctx context.Context, name string, targets []target) PluginRoll {
 	one := PluginRoll{Plugin: name, Hosts: []HostReport{}}
-	if !r.Request.DryRun { // which writes nothing, not even a lock
-		unlock, err := r.lock(r.Home, r.PluginsDir, name)
-		if err != nil {
-			return one.failed(exitOf(err), busyText(name, err))
-		}
-		defer unlock()
-	}
 	var serving, silent, attached []target
 	for _, t := range targets {
 		switch {
@@ -257,12 +255,26 @@ func (r *roller) rollOne(ctx context.Context, name string, targets []target) Plu
 			attached = append(attached, t)
 		case t.serves[name]:
 			serving = append(serving, t)
+		default:
+			one.Others++
 		}
+	}
+	known := r.known(name)
+	// What changes nothing writes nothing, not even a lock.
+	vain := len(serving)+len(attached) == 0 && (r.Request.Restart || !known)
+	if !r.Request.DryRun && !vain {
+		unlock, err := r.lock(r.Home, r.PluginsDir, name)
+		if err != nil {
+			return one.failed(exitOf(err), busyText(name, err))
+		}
+		defer unlock()
 	}
 	req := r.Request
 	req.Plugin = name
 	req.Adopt = false
 	switch {
+	case len(serving) > 0 && req.Rollback && !known:
+		one = one.failed(ExitNotFound, fmt.Errorf("%s was removed, and with it what it could go back to: to have a version of it, run sox-host install FILE", name))
 	case len(serving) > 0:
 		one = r.withHosts(ctx, one, req, serving)
 	case len(attached) > 0: // which says why not

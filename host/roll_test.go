@@ -159,6 +159,7 @@ func (w *world) roller(o RollOptions) *roller {
 		},
 		names: func(string) ([]string, []string, error) { return slices.Sorted(maps.Keys(w.committed)), nil, nil },
 		lock:  func(string, string, string) (func(), error) { return func() {}, nil },
+		known: func(string) bool { return true },
 		offline: func(_ context.Context, _, _ string, req UpgradeRequest, _ func(StepEvent)) (Report, error) {
 			w.log = append(w.log, "offline "+req.Plugin+" "+kindOf(req))
 			return Report{Plugin: req.Plugin, Result: ResultUpgraded, To: after, NoHost: true}, nil

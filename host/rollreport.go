@@ -19,6 +19,8 @@ type PluginRoll struct {
 	// Report is the canary's, or that of the probe without a host.
 	Report Report       `json:"report"`
 	Hosts  []HostReport `json:"hosts"`
+	// Others is how many running hosts do not have the plugin yet. Those that watch the folder take it up by themselves.
+	Others int `json:"other_hosts,omitempty"`
 }
 
 // Outcome says what became of one host.

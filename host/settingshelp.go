@@ -1,5 +1,8 @@
 package host
 
+// settingsTopic is what sox-host help takes for them.
+const settingsTopic = "settings"
+
 // SettingHelp describes one member of NAME.json, a plugin's settings.
 type SettingHelp struct {
 	Member  string `json:"member"`

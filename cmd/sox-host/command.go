@@ -145,7 +145,7 @@ func (c *call) finish(cmd *command, err error) host.Exit {
 			return code
 		}
 	}
-	if errors.Is(err, host.ErrUnknownPlugin) {
+	if errors.Is(err, host.ErrUnknownPlugin) || errors.Is(err, host.ErrPluginName) {
 		for _, name := range c.args {
 			if hint := c.suggestPlugin(name); hint != "" {
 				return c.fail(cmd, code, suggested(inWords(err), name, hint))

@@ -21,7 +21,7 @@ func logsCommand() *command {
 		jsonUsage: "print each line as one JSON object",
 		help: `Everything a plugin writes to its stdout and stderr goes into a log in the home, with
 time, version and generation. The log is shared by all hosts and starts over at 4 MiB;
-the part before is kept once.
+the part before is kept once. Why the last start failed, if it did, is said on stderr.
 
 Examples:
   sox-host logs notes
@@ -38,6 +38,10 @@ Examples:
 				return err
 			}
 			o.Home, o.PluginsDir, o.Plugin = c.home, c.pluginsDir, c.args[0]
+			// Following, it comes first: nobody waits for the end.
+			if o.Follow {
+				c.printFailure(o.Plugin)
+			}
 			lines := json.NewEncoder(c.stdout)
 			lines.SetEscapeHTML(false)
 			printed := false
@@ -49,10 +53,24 @@ Examples:
 				_, err := c.stdout.Write([]byte(oneLine(line) + "\n"))
 				return err
 			})
-			if err == nil && !printed {
+			if err != nil {
+				return err
+			}
+			if !printed {
 				fmt.Fprintf(c.stderr, "%s has printed nothing yet\n", o.Plugin)
 			}
-			return err
+			if !o.Follow {
+				c.printFailure(o.Plugin)
+			}
+			return nil
 		},
+	}
+}
+
+// printFailure says on stderr why the last start of a plugin failed. What it printed need not tell: a wrong version, or
+// a setting that was refused, is found by the host.
+func (c *call) printFailure(plugin string) {
+	if failure := host.LastFailure(c.home, c.pluginsDir, plugin); failure != "" {
+		fmt.Fprintf(c.stderr, "%s: %s\n", plugin, oneLine(failure))
 	}
 }

@@ -98,8 +98,12 @@ func preparation(r host.Report) []string {
 	return parts
 }
 
-// noHost is said of a build that was tried and committed here, because no running host has the plugin.
-const noHost = "no running host has it: the next one started runs this"
+// What is said of a build that was tried and committed here, because no running host has the plugin.
+const (
+	noHost = "no running host has it: the next one started runs this"
+	// notYet: a host that runs may have been started for other plugins, or not to watch, which it does not tell.
+	notYet = "no running host has it yet: one that watches the folder takes it up within seconds, and the next one started runs it"
+)
 
 // hasCutOver says whether a client could have noticed: without a host there is none.
 func hasCutOver(r host.Report) bool { return r.CutoverMS > 0 && !r.NoHost }
@@ -167,9 +171,9 @@ func outcome(c *call, p host.PluginRoll, req host.UpgradeRequest) []string {
 		}
 		parts = append(parts, text)
 	case host.ResultRefused:
-		parts = append(parts, "refused"+at(r)+": "+p.Error)
+		parts = append(parts, "refused"+at(r, p.Error)+": "+p.Error)
 	default:
-		parts = append(parts, "failed"+at(r)+": "+p.Error)
+		parts = append(parts, "failed"+at(r, p.Error)+": "+p.Error)
 	}
 	switch {
 	case r.Unknown > 0:
@@ -180,7 +184,10 @@ func outcome(c *call, p host.PluginRoll, req host.UpgradeRequest) []string {
 	if n := doneOn(p.Hosts); n > 1 && p.Exit == host.ExitDone && !req.DryRun {
 		parts = append(parts, fmt.Sprintf("on %d hosts", n))
 	}
-	if r.NoHost && undo != "" {
+	switch {
+	case r.NoHost && undo != "" && p.Others > 0:
+		parts = append(parts, notYet)
+	case r.NoHost && undo != "":
 		parts = append(parts, noHost)
 	}
 	if (r.Result == host.ResultRefused || r.Result == host.ResultFailed) && r.From != "" {
@@ -236,8 +243,9 @@ func presentVersion(r host.Report) string {
 	return ""
 }
 
-func at(r host.Report) string {
-	if r.FailedStep == "" {
+// at names the step that failed, unless the error does.
+func at(r host.Report, failure string) string {
+	if r.FailedStep == "" || strings.Contains(failure, ": "+string(r.FailedStep)+": ") {
 		return ""
 	}
 	return " at " + string(r.FailedStep)

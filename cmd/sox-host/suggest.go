@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -43,10 +45,21 @@ func (c *call) suggestPlugin(typed string) string {
 	if len(names) == 0 || slices.Contains(names, typed) {
 		return ""
 	}
-	if name := host.NearestWord(typed, names); name != "" {
+	if name := cmp.Or(host.NearestWord(typed, names), host.NearestWord(nameIn(typed), names)); name != "" {
 		return fmt.Sprintf(": did you mean %q?", name)
 	}
 	return fmt.Sprintf("; sox-host list%s shows what there is: %s", c.sameFolders(), someOf(names))
+}
+
+// nameIn is the name of a plugin in what was typed for one: a file of it, with a path or without, a name with its
+// version, or one in other letters.
+func nameIn(typed string) string {
+	name := strings.ToLower(filepath.Base(typed))
+	if i := strings.Index(name, "_v"); i > 0 {
+		name = name[:i]
+	}
+	name, _, _ = strings.Cut(name, "@")
+	return strings.ReplaceAll(strings.TrimSuffix(name, ".json"), "_", "-")
 }
 
 // suggested adds such a suggestion to a text about an unknown plugin. Who mistyped a name need not drop a file of it.
