@@ -162,7 +162,7 @@ func (t installTarget) entry() string {
 // pluginEntry is the name of a plugin file: name, version, system. Like every pattern of this package it is compiled
 // when it is used, so that no start of a host waits for it.
 func pluginEntry() *regexp.Regexp {
-	return regexp.MustCompile(`^(.*)_v([0-9][^_]*)(_[a-z0-9]+_[a-z0-9]+)?$`)
+	return regexp.MustCompile(`^(.*)_[vV]([0-9][^_]*)(_[a-z0-9]+_[a-z0-9]+)?$`)
 }
 
 // targetOf decides name and version from the options and the file name. The file is not asked: running it is what
@@ -179,7 +179,11 @@ func targetOf(o InstallOptions) (installTarget, error) {
 	}
 	t.name = cmp.Or(o.Name, stem)
 	if !store.ValidName(t.name) {
-		return t, fmt.Errorf("%w: %q cannot name a plugin: pass --name, a letter a-z and then up to 31 of a-z, 0-9 and -", ErrUsage, t.name)
+		such := ""
+		if plain := store.PlainName(t.name); plain != "" {
+			such = " such as " + plain
+		}
+		return t, fmt.Errorf("%w: %q cannot name a plugin: pass --name, a letter a-z and then up to 31 of a-z, 0-9 and -%s", ErrUsage, t.name, such)
 	}
 	if version == "" {
 		return t, fmt.Errorf("%w: its name does not say which version it is: rename it to %s_vX.Y.Z, or pass --version X.Y.Z", ErrUsage, t.name)

@@ -169,7 +169,7 @@ func judgeEntry(root *os.Root, dir, entry string, o Options) File {
 	f.Size, f.ModTime = info.Size(), info.ModTime()
 	if f.Verdict == Ignored && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && f.Reason == unnamed {
 		f.Verdict = BadName
-		f.Reason = fmt.Sprintf("a program without a version in its name: rename it to %s", suggestName(entry))
+		f.Reason = fmt.Sprintf("a program that is not named NAME_vX.Y.Z: rename it to %s", suggestName(entry))
 	}
 	switch f.Verdict {
 	case "", SettingsFile, Sidecar:
@@ -233,17 +233,17 @@ func (f *File) judgeContent(file *os.File, info fs.FileInfo, o Options) error {
 
 // suggestName turns what people call their programs into a name that works.
 func suggestName(entry string) string {
-	stem := strings.ToLower(strings.TrimSuffix(entry, filepath.Ext(entry)))
+	if plain := plainEntry(entry); plain != "" {
+		return plain
+	}
+	stem := PlainName(strings.TrimSuffix(entry, filepath.Ext(entry)))
 	version := "0.1.0"
 	if i := strings.LastIndexAny(entry, "-_@"); i > 0 {
-		if v, err := ParseVersion(entry[i+1:]); err == nil {
-			stem, version = strings.ToLower(entry[:i]), v.String()
+		if v, err := ParseVersion(strings.TrimPrefix(entry[i+1:], "V")); err == nil {
+			stem, version = PlainName(entry[:i]), v.String()
 		}
 	}
-	if ValidName(stem) {
-		return stem + "_v" + version
-	}
-	return "NAME_v" + version
+	return cmp.Or(stem, "NAME") + "_v" + version
 }
 
 // markAmbiguous finds files that would be the same choice with different bytes:

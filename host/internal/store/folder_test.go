@@ -41,11 +41,20 @@ func TestScanGivesEveryEntryAVerdict(t *testing.T) {
 		{"notes_v1.2.3.4", program, 0o755, BadVersion, "write 1.2.3+4"},
 		{"Notes_v1.0.0", program, 0o755, BadName, "letter a-z"},
 		{"no_tes_v1.0.0", program, 0o755, BadName, "letter a-z"},
-		{"nötes_v1.0.0", program, 0o755, BadName, "letter a-z"},
+		{"nötes_v1.0.0", program, 0o755, BadName, "letter a-z and has at most 32 characters a-z, 0-9 and -"},
 		{strings.Repeat("n", 33) + "_v1.0.0", program, 0o755, BadName, "at most 32 characters"},
 		{strings.Repeat("n", 32) + "_v1.0.0", program, 0o755, Ready, ""},
 		{"notes", program, 0o755, BadName, "rename it to notes_v0.1.0"},
 		{"notes-1.2.3", program, 0o755, BadName, "rename it to notes_v1.2.3"},
+		{"counter_V1.0.0", program, 0o755, BadName, "rename it to counter_v1.0.0"},
+		{"My_Counter_V1.0.0_linux_amd64", program, 0o755, BadName, "rename it to my-counter_v1.0.0_linux_amd64"},
+		{"my_counter-V1.0.0", program, 0o755, BadName, "rename it to my-counter_v1.0.0"},
+		{"Counter_v1.0.0", program, 0o755, BadName, "and -: rename it to counter_v1.0.0"},
+		{"my_counter_v1.0.0.json", `{}`, 0o644, BadName, "and -: rename it to my-counter_v1.0.0.json"},
+		{"My_Notes.json", `{}`, 0o644, BadName, "and -: rename it to my-notes.json"},
+		{"_v1.0.0", program, 0o755, BadName, "32 characters a-z, 0-9 and -"},
+		{"é.json", `{}`, 0o644, BadName, "32 characters a-z, 0-9 and -"},
+		{"42", program, 0o755, BadName, "rename it to NAME_v0.1.0"},
 		{"data", "x", 0o644, Ignored, "not named"},
 		{"noexec_v1.0.0", program, 0o644, NotExecutable, "chmod +x " + dir + "/noexec_v1.0.0"},
 		{"empty_v1.0.0", "", 0o755, Empty, "copy it again"},
@@ -555,5 +564,13 @@ func TestNamesFindsWhatScanFinds(t *testing.T) {
 	}
 	if l, err := Names(dir); err == nil {
 		t.Errorf("a folder that others may write was listed: %+v", l)
+	}
+}
+
+func TestNoNameIsAdvisedWhereNoneIsPlain(t *testing.T) {
+	for _, entry := range []string{"nötes_v1.0.0", "_v1.0.0", "é.json", "42_v1.0.0", strings.Repeat("N", 33) + "_v1.0.0", "notes_v1.0.0", "Notes_v1"} {
+		if advice := renameAdvice(entry); advice != "" {
+			t.Errorf("%q%s", entry, advice)
+		}
 	}
 }

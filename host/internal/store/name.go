@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // maxName is the longest plugin name: 32 characters leave room for a tool's name
@@ -82,7 +83,7 @@ func classifyPlugin(entry string) File {
 			return File{Verdict: Ignored, Reason: unnamed}
 		}
 		if !ValidName(stem) {
-			return File{Verdict: BadName, Reason: fmt.Sprintf("settings file for %q: %s", clip(stem), nameRule)}
+			return File{Verdict: BadName, Reason: fmt.Sprintf("settings file for %q: %s%s", clip(stem), nameRule, renameAdvice(entry))}
 		}
 		return File{Name: stem, Verdict: SettingsFile}
 	}
@@ -91,7 +92,7 @@ func classifyPlugin(entry string) File {
 		f.Kind = Manifest
 	}
 	if !ValidName(name) {
-		f.Verdict, f.Reason = BadName, fmt.Sprintf("plugin name %q: %s", clip(name), nameRule)
+		f.Verdict, f.Reason = BadName, fmt.Sprintf("plugin name %q: %s%s", clip(name), nameRule, renameAdvice(entry))
 		return f
 	}
 	f.Name = name
@@ -115,6 +116,50 @@ func classifyPlugin(entry string) File {
 		f.OS, f.Arch = "windows", "amd64"
 	}
 	return f
+}
+
+// PlainName turns what somebody calls a plugin into a name that it can have, "" if there is none.
+func PlainName(s string) string {
+	letters := false // of other alphabets, which have no plain form
+	s = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		letters = letters || r >= utf8.RuneSelf
+		return '-'
+	}, strings.ToLower(s))
+	s = strings.TrimRight(strings.TrimLeft(s, "-0123456789"), "-")
+	if letters || !ValidName(s) {
+		return ""
+	}
+	return s
+}
+
+// plainEntry is the name that an entry would have with a plain name and a small v; "" if that is none either.
+func plainEntry(entry string) string {
+	stem, suffix := entry, ""
+	if name, _, ok := cutVersion(strings.ReplaceAll(entry, "_V", "_v")); ok {
+		stem, suffix = name, "_v"+entry[len(name)+len("_v"):]
+	} else if stem, ok = strings.CutSuffix(entry, jsonSuffix); ok {
+		suffix = jsonSuffix
+	}
+	name := PlainName(stem)
+	if name == "" {
+		return ""
+	}
+	plain := name + suffix
+	if f := classify(plain); f.Name == "" || f.Verdict != "" && f.Verdict != SettingsFile || plain == entry {
+		return ""
+	}
+	return plain
+}
+
+// renameAdvice ends the reason of a bad name with a good one, if there is one.
+func renameAdvice(entry string) string {
+	if plain := plainEntry(entry); plain != "" {
+		return ": rename it to " + plain
+	}
+	return ""
 }
 
 // cutVersion splits NAME_vREST where REST starts like a version. A plugin name
