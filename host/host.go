@@ -62,6 +62,7 @@ type Host struct {
 	launches map[string]*launcher  // by plugin
 	order    map[string]int        // from the settings
 	problems []string              // files of the folder that are no plugins
+	unfiled  bool                  // some slot has no file in the folder
 	looking  bool                  // builds are looked at and not served: set before use
 	closing  bool                  // no slot is made any more
 
@@ -283,7 +284,7 @@ func (h *Host) pause(d time.Duration) bool {
 	}
 }
 
-// scan makes a slot for every plugin of the folder that has none yet. look is how the folder is listed: by names
+// scan makes a slot for every plugin of the folder that has none yet, and takes out those that are gone. look is how the folder is listed: by names
 // alone when a client waits for its first answer, by a look at each file as soon as there is time.
 func (h *Host) scan(look func(dir string) (store.Listing, error)) store.Listing {
 	h.scanning.Lock()
@@ -308,9 +309,15 @@ func (h *Host) scan(look func(dir string) (store.Listing, error)) store.Listing 
 			}
 		}
 	}
+	names := h.names(listing)
 	h.mu.Lock()
-	missing := slices.DeleteFunc(h.names(listing), func(name string) bool { return h.slots[name] != nil })
+	missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return h.slots[name] != nil })
+	unfiled := h.unfiledLocked(names)
 	h.mu.Unlock()
+	var gone []*slot.Slot
+	if err == nil { // else it is not known what is in the folder
+		gone = h.gone(unfiled)
+	}
 	made := make([]*slot.Slot, len(missing))
 	orders := make([]int, len(missing))
 	for i, name := range missing {
@@ -319,7 +326,14 @@ func (h *Host) scan(look func(dir string) (store.Listing, error)) store.Listing 
 
 	h.mu.Lock()
 	h.problems = problems
+	h.unfiled = len(unfiled) > len(gone)
 	closing := h.closing
+	if closing {
+		gone = nil // closeSlots has them
+	}
+	for _, s := range gone {
+		delete(h.slots, s.Name())
+	}
 	for i, name := range missing {
 		if !closing {
 			h.slots[name], h.order[name] = made[i], orders[i]
@@ -330,6 +344,7 @@ func (h *Host) scan(look func(dir string) (store.Listing, error)) store.Listing 
 	if !closing {
 		h.gw.SetSlots(slots) // in the order of the scans, one of which runs at a time
 	}
+	h.dismiss(gone)
 	return listing
 }
 

@@ -29,13 +29,13 @@ type Removed struct {
 	Version string   `json:"version,omitempty"` // "" = all of it
 	Active  string   `json:"active,omitempty"`  // the version that stays active, when only one was removed
 	Paths   []string `json:"paths"`
-	// Serving are the process ids of hosts that serve the plugin until their client ends.
+	// Serving are the process ids of hosts that go on with what they run of the plugin.
 	Serving []int `json:"serving,omitempty"`
 }
 
 // Remove deletes a plugin's files: of one version, or all of them with settings, log and remembered state. A
-// version that is active or pinned is refused on its own. Running hosts keep what they run, from the store, until
-// their client ends. The staged copies go with the next pruning of the store.
+// version that is active or pinned is refused on its own. Running hosts keep what they run until it or
+// their client ends, and a remembered build in the store. The staged copies go with the next pruning of the store.
 func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 	done := Removed{Plugin: o.Plugin, Paths: []string{}}
 	err := remove(ctx, o, &done)
@@ -158,7 +158,8 @@ func logPath(home *store.Home, plugin string) string {
 	return filepath.Join(home.Dir(), "logs", plugin+".log")
 }
 
-// serving lists the hosts that serve a plugin. One that does not answer is not known to.
+// serving lists the hosts that go on with a plugin: those that run it, and those that can start it from the store because
+// the choice is kept. One that does not answer is not known to.
 func serving(ctx context.Context, o RemoveOptions) ([]int, error) {
 	remotes, err := Remotes(ctx, o.Home, o.PluginsDir)
 	if err != nil {
@@ -171,7 +172,8 @@ func serving(ctx context.Context, o RemoveOptions) ([]int, error) {
 			continue
 		}
 		for _, p := range status.Plugins {
-			if p.Plugin == o.Plugin {
+			runs := p.State == "active" || p.State == "starting" || len(p.Draining) > 0
+			if p.Plugin == o.Plugin && (runs || o.KeepData && p.Version != "") {
 				pids = append(pids, r.PID)
 			}
 		}

@@ -13,8 +13,12 @@ import (
 // seen as one change, and past the time in which a new file counts as settling.
 const watchDelay = 600 * time.Millisecond
 
-// watch follows the plugins folder until ctx ends: new plugins get a slot, broken ones another try, and with
-// WatchAll newer versions are upgraded to. The folder is only a hint; what is there decides.
+// unfiledDelay is how soon the folder is looked at again while it has no file of a plugin that the host still has: 5 s.
+// When such a plugin's process ends no event of the folder tells. A look reads the folder once.
+const unfiledDelay = 5 * time.Second
+
+// watch follows the plugins folder until ctx ends: new plugins get a slot, broken ones another try, those of which
+// nothing is left are taken out, and with WatchAll newer versions are upgraded to. The folder is only a hint; what is there decides.
 func (h *Host) watch(ctx context.Context) {
 	w, err := fsnotify.NewWatcher()
 	if err == nil {
@@ -27,9 +31,10 @@ func (h *Host) watch(ctx context.Context) {
 		return
 	}
 	h.scan(store.Scan) // what was dropped before the watch began
-	quiet := time.NewTimer(watchDelay)
+	quiet, unfiled := time.NewTimer(watchDelay), time.NewTimer(unfiledDelay)
 	quiet.Stop()
 	defer quiet.Stop()
+	defer unfiled.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -47,6 +52,15 @@ func (h *Host) watch(ctx context.Context) {
 			quiet.Reset(watchDelay)
 		case <-quiet.C:
 			h.folderChanged(ctx)
+			unfiled.Reset(unfiledDelay)
+		case <-unfiled.C:
+			h.mu.Lock()
+			again := h.unfiled
+			h.mu.Unlock()
+			if again {
+				h.scan(store.Scan)
+				unfiled.Reset(unfiledDelay)
+			}
 		}
 	}
 }

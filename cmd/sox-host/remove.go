@@ -18,8 +18,8 @@ func removeCommand() *command {
 		maxArgs: 1,
 		short:   "Delete a plugin's files, of one version or all",
 		help: `Without --version the whole plugin goes: its files, its settings, its log and what is
-remembered about it. Hosts that run it go on until their client ends. The version that
-is active, or pinned, is not removed alone.
+remembered about it. Hosts that run it go on until its process or their client ends. The
+version that is active, or pinned, is not removed alone.
 
 Examples:
   sox-host remove notes --version 1.2.0
@@ -53,7 +53,7 @@ Examples:
 				c.printf("removed %s\n", oneLine(path))
 			}
 			for _, pid := range done.Serving {
-				c.printf("host %d serves it until its client ends\n", pid)
+				c.printf("host %d serves it until its process or its client ends\n", pid)
 			}
 			switch {
 			case done.Version == "":
