@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -138,7 +139,7 @@ func suggestCommand(all []*command, typed string) string {
 			names = append(names, c.name)
 		}
 	}
-	if name := host.NearestWord(typed, names); name != "" {
+	if name := cmp.Or(otherNames[typed], host.NearestWord(typed, names)); name != "" {
 		return fmt.Sprintf(": did you mean %q?", name)
 	}
 	return ""

@@ -25,8 +25,9 @@ Durations are texts such as "500ms", "30s" or "5m".
 	fmt.Fprint(w, `
 A running host follows changes of "tools", "read_only" and "order" at once. "env", "env_allow",
 "args" and "lifetime" act when the process starts next: run sox-host restart NAME. "constraint"
-acts at the next upgrade, and the other members when the client starts its next host. Keep the file to yourself if "env" has secrets in
-it: chmod 600 NAME.json.
+acts at the next upgrade, and the other members when the client starts its next host. Settings that
+are wrong change nothing of what runs, and no process of the plugin starts with them. Keep the file
+to yourself if "env" has secrets in it: chmod 600 NAME.json.
 
 Example:
   {"env": {"NOTES_DIR": "/home/me/notes"}, "constraint": "< 2", "tools": {"deny": ["wipe"]}}

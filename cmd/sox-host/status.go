@@ -24,6 +24,15 @@ func statusCommand() *command {
 not answer within some seconds is shown as such. Without a running host the exit
 code is 6; sox-host list shows what the next one will find.
 
+What NOTE says of a plugin, besides versions and pins:
+  on probation       it was upgraded less than half a minute ago: a crash now goes back by itself
+  breaker open       it failed three times in a minute and is left alone for a while; a change in
+                     the plugins folder, or sox-host restart NAME, starts it at once
+  breaker half-open  that time is over, and the next start decides
+  opens no session   its process runs and takes no client, as that of a server that is out of reach;
+                     the reason is below the table, and in sox-host logs NAME
+  attached to PATH   somebody else runs its process, see serve --attach
+
 Examples:
   sox-host status
   sox-host status notes

@@ -25,10 +25,25 @@ func suggestFlag(fs *pflag.FlagSet, err error) string {
 			names = append(names, f.Name)
 		}
 	})
-	if name := host.NearestWord(unknown.GetSpecifiedName(), names); name != "" {
+	typed := unknown.GetSpecifiedName()
+	if short := unknown.GetSpecifiedShortnames(); len(short) > 1 { // a long one behind a single dash
+		typed, _, _ = strings.Cut(short, "=")
+	}
+	name := host.NearestWord(typed, names)
+	if typed == "version" && fs.Lookup("to") != nil {
+		name = "to"
+	}
+	if name != "" {
 		return fmt.Sprintf(": did you mean --%s?", name)
 	}
 	return ""
+}
+
+// otherNames are what other programs call commands of this one.
+var otherNames = map[string]string{
+	"ls": "list", "ps": "status", "show": "info", "add": "install", "rm": "remove", "delete": "remove", "uninstall": "remove",
+	"update": "upgrade", "downgrade": "rollback", "undo": "rollback", "reload": "restart", "run": "serve", "start": "serve",
+	"check": "doctor", "init": "new", "create": "new", "-v": "version", "-V": "version",
 }
 
 // suggestPlugin names the plugin that was probably meant by one that nobody knows, or else some that there are. It

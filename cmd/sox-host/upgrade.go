@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -110,6 +111,14 @@ Examples:
 `,
 		exits: rollExits,
 		means: map[host.Exit]string{host.ExitFailed: stillServes},
+		meant: func(args []string) string {
+			for _, arg := range args {
+				if flag, _, _ := strings.Cut(arg, "="); flag == "--to" || flag == "--version" {
+					return ": to a version that is named leads sox-host upgrade NAME --to VERSION --allow-downgrade"
+				}
+			}
+			return ""
+		},
 		flags: func(fs *pflag.FlagSet) {
 			f.declare(fs)
 			f.declareDryRun(fs)
