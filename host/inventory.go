@@ -21,8 +21,11 @@ type (
 	PluginLog  = store.Event
 )
 
-// VerdictReady is the verdict of a file that can run.
-const VerdictReady = store.Ready
+// VerdictReady is the verdict of a file that can run, VerdictBadSettings that of settings that are wrong.
+const (
+	VerdictReady       = store.Ready
+	VerdictBadSettings = store.BadSettings
+)
 
 // ParseVersion reads X.Y.Z, with what SemVer allows behind it.
 func ParseVersion(s string) (Version, error) { return store.ParseVersion(s) }

@@ -89,6 +89,9 @@ func (l *launcher) wrap(launch slot.Launch, settings store.Settings) (slot.Backe
 	if err != nil {
 		return nil, err
 	}
+	if launch.Build.Manifest.URL != "" { // sox-remote is of ours, and says in which file what it needs belongs
+		spec.Env = append(spec.Env, wire.EnvName+"="+l.name)
+	}
 	spec.Plugin, spec.Version, spec.Generation = l.name, launch.Build.Version.String(), launch.Generation
 	spec.Output = l.host.output.wrapped(l.name, spec.Version, launch.Generation)
 	return wrap.Launch(wrap.Config{

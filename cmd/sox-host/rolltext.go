@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/sox-host/sox-host/host"
@@ -30,16 +31,43 @@ func printRoll(c *call, report host.RollReport, req host.UpgradeRequest) {
 	}
 }
 
-// printStays says of a first version that failed that its file is still there, and how a corrected one replaces it.
+// printStays says of a first version that failed that its file is still there, and what to do when the fault is mended:
+// in a program by another one in its place, in a manifest or in settings where they are.
 func printStays(c *call, report host.RollReport, req host.UpgradeRequest) {
 	for _, p := range report.Plugins {
 		r := p.Report
 		if r.Result != host.ResultFailed || r.From != "" || r.To == "" || req.Rollback || req.Restart {
 			continue
 		}
+		if files := c.textFiles(p.Plugin, r.To); files != "" {
+			c.printf("%s  once %s is corrected: sox-host upgrade %s%s\n", p.Plugin, oneLine(files), p.Plugin, c.sameFolders())
+			continue
+		}
 		c.printf("%s  the file of %s is still there; a corrected one takes its place: sox-host install FILE --name %s --version %s --replace%s\n",
 			p.Plugin, oneLine(r.To), p.Plugin, oneLine(r.To), c.sameFolders())
 	}
+}
+
+// textFiles names what a person would edit for a version that failed: its manifest and its settings, or the settings if
+// those are wrong. It is "" if what failed is a program.
+func (c *call) textFiles(plugin, version string) (files string) {
+	inventory, err := host.List(c.home, c.pluginsDir)
+	if err != nil {
+		return ""
+	}
+	settings := plugin + ".json"
+	for _, p := range inventory.Plugins {
+		for _, f := range p.Files {
+			switch {
+			case p.Plugin != plugin || filepath.Ext(f.Path) != ".json":
+			case f.Verdict == host.VerdictBadSettings:
+				return settings
+			case f.Version.String() == version:
+				files = filepath.Base(f.Path) + " or " + settings
+			}
+		}
+	}
+	return files
 }
 
 func printPlugin(c *call, p host.PluginRoll, req host.UpgradeRequest) {
@@ -171,9 +199,9 @@ func outcome(c *call, p host.PluginRoll, req host.UpgradeRequest) []string {
 		}
 		parts = append(parts, text)
 	case host.ResultRefused:
-		parts = append(parts, "refused"+at(r, p.Error)+": "+p.Error)
+		parts = append(parts, "refused"+at(r)+": "+p.Error)
 	default:
-		parts = append(parts, "failed"+at(r, p.Error)+": "+p.Error)
+		parts = append(parts, "failed"+at(r)+": "+withoutStep(p))
 	}
 	switch {
 	case r.Unknown > 0:
@@ -243,10 +271,14 @@ func presentVersion(r host.Report) string {
 	return ""
 }
 
-// at names the step that failed, unless the error does.
-func at(r host.Report, failure string) string {
-	if r.FailedStep == "" || strings.Contains(failure, ": "+string(r.FailedStep)+": ") {
+func at(r host.Report) string {
+	if r.FailedStep == "" {
 		return ""
 	}
 	return " at " + string(r.FailedStep)
+}
+
+// withoutStep is the error about a plugin without the step and the version, where the lines around it name them.
+func withoutStep(p host.PluginRoll) string {
+	return strings.TrimPrefix(p.Error, fmt.Sprintf("handshake with %s %s: %s: ", p.Plugin, p.Report.To, p.Report.FailedStep))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -79,7 +80,8 @@ func (c config) expand(text string) (string, error) {
 		return value
 	})
 	if missing != "" {
-		return "", fmt.Errorf(`needs the variable %s, which is not set: put it into "env" of NAME.json, or let the client set it and name it in "env_allow"`, missing)
+		name, _ := c.variables(wire.EnvName) // not set by hosts of before
+		return "", fmt.Errorf(`needs the variable %s, which is not set: put it into "env" of %s.json, or let the client set it and name it in "env_allow" there`, missing, cmp.Or(name, "NAME"))
 	}
 	return text, nil
 }

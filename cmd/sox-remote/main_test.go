@@ -48,6 +48,7 @@ func TestConfig(t *testing.T) {
 		"no_host":             {map[string]string{"SOX_REMOTE_URL": "https:///b"}, "begin with https://HOST"},
 		"no_url_at_all":       {map[string]string{"SOX_REMOTE_URL": "https://u:s3cret %@h/"}, "cannot be read"},
 		"missing_variable":    {map[string]string{"SOX_REMOTE_URL": "https://h/?k=${TOKEN}"}, `needs the variable TOKEN, which is not set: put it into "env" of NAME.json`},
+		"missing_in_a_plugin": {map[string]string{"SOX_REMOTE_URL": "https://h/?k=${TOKEN}", "SOX_PLUGIN_NAME": "tok"}, `put it into "env" of tok.json, or let the client set it and name it in "env_allow" there`},
 		"transport":           {map[string]string{"SOX_REMOTE_URL": "https://h", "SOX_REMOTE_TRANSPORT": "ws"}, `write "http" or "sse"`},
 		"headers_no_object":   {map[string]string{"SOX_REMOTE_URL": "https://h", "SOX_REMOTE_HEADERS": "s3cret"}, "not a JSON object"},
 		"header_variable":     {map[string]string{"SOX_REMOTE_URL": "https://h", "SOX_REMOTE_HEADERS": `{"A":"${NO}"}`}, `the header A in "headers" needs the variable NO`},

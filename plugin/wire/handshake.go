@@ -213,9 +213,9 @@ func (r Ready) Check(name, version string) error {
 	case r.Name != name:
 		return fmt.Errorf("the plugin calls itself %q but its file is named %q: rename the file or the plugin", clip(r.Name), name)
 	case r.Version != version:
-		// A build of before under a new name is by far the commonest.
-		return fmt.Errorf("the plugin says version %q but its file says %q: most likely it was not rebuilt. Build it with its version (in Go: -ldflags \"-X main.version=%s\"), then: sox-host install %s --version %s --replace. Or rename the file",
-			clip(r.Version), version, version, name, version)
+		// A build of before under a new name is by far the commonest. Whether the file stays is for the command to say.
+		return fmt.Errorf("the plugin says version %q but its file says %q: most likely it was not rebuilt. Build it as %s (in Go: where its source says the version, or if that is a variable by -ldflags \"-X main.version=%s\") and install it again, or install it as the version it says",
+			clip(r.Version), version, version, version)
 	}
 	for _, revision := range r.MCP {
 		if revision == "" {

@@ -88,7 +88,7 @@ func TestSeed_C1_ready_frame_is_checked_before_anything_is_sent(t *testing.T) {
 		{"another_name", func(r *Ready) { r.Name = "other" }, `calls itself "other" but its file is named "notes"`},
 		{"no_name", func(r *Ready) { r.Name = "" }, `calls itself ""`},
 		{"a_name_of_a_megabyte_is_cut", func(r *Ready) { r.Name = strings.Repeat("é", 1<<19) }, "…"},
-		{"another_version", func(r *Ready) { r.Version = "1.2.1" }, `says version "1.2.1" but its file says "1.2.0": most likely it was not rebuilt. Build it with its version (in Go: -ldflags "-X main.version=1.2.0"), then: sox-host install notes --version 1.2.0 --replace`},
+		{"another_version", func(r *Ready) { r.Version = "1.2.1" }, `says version "1.2.1" but its file says "1.2.0": most likely it was not rebuilt. Build it as 1.2.0 (in Go: where its source says the version, or if that is a variable by -ldflags "-X main.version=1.2.0") and install it again, or install it as the version it says`},
 		{"an_empty_revision", func(r *Ready) { r.MCP = []string{""} }, "empty MCP revision"},
 		{"own_methods", func(r *Ready) {
 			r.Methods = []string{"notes.*", "note", "pinger", "pinger*", "initializer", "toolbox.x"}
