@@ -224,6 +224,85 @@ func TestDevUnderLoad(t *testing.T) {
 	}
 }
 
+// What others do to the plugin while dev runs is above its next build, and what it goes back to. Another dev of it is
+// refused until this one ends, however that is.
+func TestDevBesideOthers(t *testing.T) {
+	t.Parallel()
+	interpreter(t, "python3")
+	p := rig.NewPlace(t)
+	p.Settings("py-clock", map[string]any{"start_timeout": rig.Patience.String()})
+	original, err := os.ReadFile(filepath.Join(rig.ModuleRoot(), "examples", "py-clock", "py-clock.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	save := func(change string) { p.Write("src/source.py", string(original)+"\n"+change+"\n") }
+	release := func(version string) []string {
+		p.Write("clock-"+version, strings.Replace(string(original), `VERSION = "1.0.0"`, `VERSION = "`+version+`"`, 1))
+		if err := os.Chmod(p.Path("clock-"+version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return []string{"install", p.Path("clock-" + version), "--name", "py-clock", "--version", version, "--start"}
+	}
+	if err := os.Mkdir(p.Path("src"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	save("# nothing yet")
+	args := []string{"src", "--name", "py-clock", "--settle", "0s", "--build", scriptBuild}
+	d := startDev(t, p, args...)
+	if e := d.next("upgraded"); e.Version != "0.0.0-dev.1" {
+		t.Errorf("the first build is %s", e.Version)
+	}
+	want := fmt.Sprintf("another sox-host dev of py-clock is running (process %d): end that one first", d.cmd.Process.Pid)
+	if out := p.Command(append([]string{"dev"}, args...)...); out.Code != 9 || !strings.Contains(out.Stderr, want) {
+		t.Errorf("a second dev ends with %d and\n%s", out.Code, out)
+	}
+	p.MustCommand(release("0.1.0")...)
+	save("# after 0.1.0")
+	if e := d.next("upgraded"); e.Version != "0.1.1-dev.2" {
+		t.Errorf("after 0.1.0 was installed the next build is %s", e.Version)
+	}
+	if e := d.end(); e.Version != "0.1.0" || e.Error != "" {
+		t.Errorf("at the end: %+v", e)
+	}
+	if got := pluginFiles(t, p); !slices.Equal(got, []string{"py-clock.json", "py-clock_v0.1.0"}) {
+		t.Errorf("left in the plugins folder: %v", got)
+	}
+
+	// A build that installs one while it is made is made again, once. What is chosen after the last build stays.
+	meanwhile := `test ! -e ` + p.Path("again") + ` || { rm ` + p.Path("again") + ` && ` + p.HostProgram() + ` ` + strings.Join(release("0.2.0"), " ") + ` >&2; } && `
+	d = startDev(t, p, append(slices.Clone(args[:len(args)-1]), strings.Replace(scriptBuild, "sh -c '", "sh -c '"+meanwhile, 1))...)
+	if e := d.next("upgraded"); e.Version != "0.1.1-dev.3" {
+		t.Errorf("the first build of another run is %s", e.Version)
+	}
+	p.Write("again", "")
+	save("# while 0.2.0 is installed")
+	if e := d.next("upgraded"); e.Version != "0.2.1-dev.5" {
+		t.Errorf("after 0.2.0 was installed during it the build is %s", e.Version)
+	}
+	p.MustCommand("upgrade", "py-clock", "--to", "0.1.0", "--allow-downgrade")
+	if e := d.end(); e.Version != "0.1.0" || e.Error != "" {
+		t.Errorf("at the end of another run: %+v", e)
+	}
+	if got := pluginFiles(t, p); !slices.Equal(got, []string{"py-clock.json", "py-clock_v0.1.0", "py-clock_v0.2.0"}) {
+		t.Errorf("left in the plugins folder by another run: %v", got)
+	}
+
+	// One that is killed is in nobody's way, and what it left is gone after the next.
+	d = startDev(t, p, args...)
+	d.next("upgraded")
+	if err := d.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = d.cmd.Wait() // by the signal
+	d = startDev(t, p, args...)
+	if e := d.next("upgraded"); e.Version != "0.2.1-dev.7" {
+		t.Errorf("after a run that was killed the first build is %s", e.Version)
+	}
+	if e := d.end(); e.Version != "0.1.0" || e.Error != "" {
+		t.Errorf("at the end after a run that was killed: %+v", e)
+	}
+}
+
 // goPlace is a place in which the go command finds what it has already.
 func goPlace(t *testing.T) *rig.Place {
 	t.Helper()
@@ -359,6 +438,7 @@ func TestNewPluginFromStartToEnd(t *testing.T) {
 	if got := greet(); got != `{"text":"Good morning, Ann!"}` {
 		t.Errorf("after a save it says %s", got)
 	}
+	run("go", "build", "-o", "weather", ".") // is no save
 	save("func main() {", "func main() { nonsense")
 	d.next("failed")
 	save(`New("weather", version)`, `New("weather", "1.0.0")`)

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/sox-host/sox-host/host"
+	"github.com/sox-host/sox-host/plugin/socket"
 )
 
 const (
@@ -45,17 +47,18 @@ func devCommand() *command {
 and upgrades the running hosts, as sox-host upgrade does: no call is lost, and lists
 that clients have are updated. What does not build, or does not start, changes nothing.
 
-Every build is a version of its own, X.Y.Z-dev.N, above all others there are. It has
-to report that version. Without --build that is
+Every build is a version of its own, X.Y.Z-dev.N, above all others there are when it is
+made. It has to report that version. Without --build that is
     go build -buildvcs=false -ldflags "-X main.version=X.Y.Z-dev.N" -o OUT .
 so declare var version in package main and give it to sdk.New. With --build any command
 will do. It is split at spaces, with quotes, and no shell is involved. {out}, {version}
 and {name} in it are replaced; SOX_DEV_OUT, SOX_DEV_VERSION and SOX_DEV_NAME are in its
 environment. It has to write the program to {out}; name what else it writes in DIR with
---ignore.
+--ignore. A compiled program in DIR, such as that of a go build by hand, is no source.
 
-At the end, with Ctrl-C, the hosts go back to the version that was there before, and the
-files are removed. If there was none, the last build stays.
+At the end, with Ctrl-C, the hosts go back to the version that was there before, or to the
+one that was chosen since, and the files are removed. If there is none, the last build stays.
+One plugin has one dev at a time.
 
 Examples:
   sox-host dev .
@@ -82,8 +85,16 @@ func runDev(ctx context.Context, c *call, o devOptions) error {
 	if err != nil {
 		return err
 	}
+	unlock, err := lockDev(c.home, c.pluginsDir, d.name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := d.begin(); err != nil {
+		return err
+	}
 	defer os.RemoveAll(d.out)
-	saves, err := watchSources(d.dir, append(o.ignore, c.home, c.pluginsDir))
+	saves, err := watchSources(d.dir, d.name, append(o.ignore, c.home, c.pluginsDir))
 	if err != nil {
 		return err
 	}
@@ -98,6 +109,20 @@ func runDev(ctx context.Context, c *call, o devOptions) error {
 	return d.end()
 }
 
+// lockDev excludes another dev of the same plugin.
+func lockDev(home, pluginsDir, name string) (unlock func(), err error) {
+	unlock, err = host.LockDev(home, pluginsDir, name)
+	var locked *socket.LockedError
+	if !errors.As(err, &locked) {
+		return unlock, err
+	}
+	who := ""
+	if locked.Holder.PID > 0 {
+		who = fmt.Sprintf(" (process %d)", locked.Holder.PID)
+	}
+	return nil, &exitError{host.ExitBusy, fmt.Errorf("another sox-host dev of %s is running%s: end that one first", name, who)}
+}
+
 // dev is one run of the command. It is used by one goroutine.
 type dev struct {
 	c       *call
@@ -107,10 +132,11 @@ type dev struct {
 	out     string // folder of its own, in which builds are made
 	builder builder
 
-	before   string   // the version that was active, "" = none that can be gone back to
-	versions devNames // hands out the versions of the builds
-	dropped  []string // versions whose files are in the plugins folder
-	active   string   // the last build that went well
+	// See look for the first two.
+	before  string   // the version to go back to, "" = none
+	active  string   // the build that is active, "" if it is none of dev's
+	names   devNames // hands out the versions of the builds
+	dropped []string // versions whose files are in the plugins folder
 }
 
 // devEvent is one line of the result with --json.
@@ -123,7 +149,7 @@ type devEvent struct {
 	Result  *host.PluginRoll `json:"result,omitempty"`
 }
 
-// newDev looks at what there is before anything is changed.
+// newDev checks the arguments. It changes nothing.
 func newDev(c *call, o devOptions) (*dev, error) {
 	d := &dev{c: c, o: o}
 	var err error
@@ -149,37 +175,30 @@ func newDev(c *call, o devOptions) (*dev, error) {
 	if err != nil {
 		return nil, usagef("--build: %w", err)
 	}
-	if err := c.folders(); err != nil {
-		return nil, err
-	}
+	d.builder = builder{dir: d.dir, name: d.name, command: command, output: c.stderr}
+	return d, c.folders()
+}
+
+// begin looks at what there is, under the lock. Of what it makes, only out is to be removed by the caller.
+func (d *dev) begin() error {
 	p, err := d.find()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if p.Pin != nil {
-		return nil, &exitError{host.ExitRefused, fmt.Errorf("%s is pinned to %s: run sox-host unpin %s first", d.name, p.Pin.Version, d.name)}
+		return &exitError{host.ExitRefused, fmt.Errorf("%s is pinned to %s: run sox-host unpin %s first", d.name, p.Pin.Version, d.name)}
 	}
-	if d.versions, err = newDevNames(p); err != nil {
-		return nil, err
+	if _, err := devBase(p); err != nil {
+		return err
 	}
-	for _, ref := range []host.BuildRef{p.Active, p.Previous} { // the active one may be left from a run that was killed
-		if v := ref.Version.String(); d.before == "" && !isDevVersion(v) {
-			d.before = v
-		}
-	}
+	d.look(p)
 	for _, f := range p.Files {
 		if v := f.Version.String(); isDevVersion(v) {
 			d.dropped = append(d.dropped, v)
 		}
 	}
-	if isDevVersion(p.Active.Version.String()) {
-		d.active = p.Active.Version.String()
-	}
-	if d.out, err = os.MkdirTemp("", "sox-dev-"); err != nil {
-		return nil, err
-	}
-	d.builder = builder{dir: d.dir, name: d.name, command: command, output: c.stderr}
-	return d, nil
+	d.out, err = os.MkdirTemp("", "sox-dev-")
+	return err
 }
 
 // find returns what the plugins folder knows of the plugin; nothing is no error.
@@ -196,14 +215,26 @@ func (d *dev) find() (host.PluginInfo, error) {
 	return host.PluginInfo{Plugin: d.name}, err
 }
 
+// look takes in what is active now. That changes under dev when somebody installs, upgrades or rolls back meanwhile.
+func (d *dev) look(p host.PluginInfo) {
+	active, previous := p.Active.Version.String(), p.Previous.Version.String()
+	switch {
+	case !isDevVersion(active): // as it was, or chosen since; none if the plugin is new, or was removed
+		d.active, d.before = "", active
+	case !isDevVersion(previous) && previous != "": // what the first build, or one that followed a choice, came after
+		d.active, d.before = active, previous
+	default: // a build after a build, which a run that was killed may have left
+		d.active = active
+	}
+}
+
 // save is one turn: build, drop, upgrade. Whatever fails leaves what runs. It returns when the build ran.
 func (d *dev) save(ctx context.Context) (built span) {
-	version := d.versions.next()
-	event := devEvent{Event: "failed", Plugin: d.name, Version: version}
-	out := filepath.Join(d.out, d.name+"_v"+version)
+	event := devEvent{Event: "failed", Plugin: d.name}
 	built.from = time.Now()
-	err := d.builder.build(ctx, version, out)
+	version, out, err := d.build(ctx)
 	built.to = time.Now()
+	event.Version = version
 	event.BuildMS = built.to.Sub(built.from).Milliseconds()
 	defer os.Remove(out) // the plugins folder has a copy
 	if ctx.Err() != nil {
@@ -225,6 +256,34 @@ func (d *dev) save(ctx context.Context) (built span) {
 	d.show(event)
 	d.tidy(ctx)
 	return built
+}
+
+// build makes a program of a version above all others, in out. A version that is installed while it builds may be
+// above that: then it builds once more.
+func (d *dev) build(ctx context.Context) (version, out string, err error) {
+	for {
+		p, err := d.find()
+		if err != nil {
+			return "", "", err
+		}
+		d.look(p)
+		base, version, err := d.names.next(p)
+		if err != nil {
+			return "", "", err
+		}
+		out := filepath.Join(d.out, d.name+"_v"+version)
+		if err := d.builder.build(ctx, version, out); err != nil {
+			return version, out, err
+		}
+		if p, err = d.find(); err != nil {
+			return version, out, err
+		}
+		d.look(p)
+		if now, err := devBase(p); err != nil || now == base {
+			return version, out, err
+		}
+		_ = os.Remove(out) // else it goes with its folder
+	}
 }
 
 // roll goes to a version in every running host. Once begun it is not interrupted: it has limits of its own.
@@ -266,21 +325,29 @@ func (d *dev) tidy(ctx context.Context) {
 	d.dropped = left
 }
 
-// end goes back to what was there before, if that can be, and removes the files.
+// end goes back to what was there before, if that can be, and removes the files. What somebody else chose stays.
 func (d *dev) end() error {
 	ctx, cancel := context.WithTimeout(context.Background(), devFarewell)
 	defer cancel()
-	event := devEvent{Event: "ended", Plugin: d.name, Version: d.active}
+	back := d.before
+	if p, err := d.find(); err == nil { // else by what was seen last
+		d.look(p)
+		if back = d.before; back == "" && !isDevVersion(p.Available) {
+			back = p.Available // installed, and never started
+		}
+	}
+	event := devEvent{Event: "ended", Plugin: d.name}
 	var err error
-	if d.active != "" && d.before != "" && !d.o.keep {
-		event.Result, err = d.roll(ctx, d.before)
+	if d.active != "" && back != "" && !d.o.keep {
+		event.Result, err = d.roll(ctx, back)
 		switch {
 		case err == nil && event.Result.Exit == host.ExitDone:
-			event.Version, d.active = d.before, ""
+			d.active, d.before = "", back
 		case err == nil:
 			err = &exitError{event.Result.Exit, fmt.Errorf("%s stays at %s: %s", d.name, d.active, event.Result.Error)}
 		}
 	}
+	event.Version = cmp.Or(d.active, d.before)
 	d.tidy(ctx)
 	if err != nil {
 		event.Error = err.Error()
@@ -305,13 +372,15 @@ func (d *dev) show(e devEvent) {
 	case e.Event == "ended" && e.Error != "": // the command's error says it
 	case e.Event == "ended" && d.active != "":
 		c.printf("%s  stays at %s   next: sox-host install PROGRAM --name %s --version X.Y.Z --start%s\n", d.name, d.active, d.name, c.sameFolders())
-	case e.Event == "ended" && e.Version != "":
+	case e.Event == "ended" && e.Result != nil:
 		c.printf("%s  back at %s\n", d.name, e.Version)
+	case e.Event == "ended" && e.Version != "":
+		c.printf("%s  stays at %s\n", d.name, e.Version)
 	case e.Event == "ended":
 	case e.Event == "failed" && e.Result == nil:
 		c.printf("%s  %s: %s%s\n", d.name, e.Version, oneLine(e.Error), d.stays())
 	case e.Event == "failed":
-		c.printf("%s  %s: %s   %s%s\n", d.name, e.Version, took, strings.Join(outcome(c, *e.Result, host.UpgradeRequest{}), "   "), d.versionHint(e))
+		c.printf("%s  %s: %s   %s%s\n", d.name, e.Version, took, strings.Join(outcome(c, *e.Result, host.UpgradeRequest{}), "   "), d.hint(e))
 	default:
 		d.showUpgrade(e, took)
 	}
@@ -350,10 +419,19 @@ func (d *dev) stays() string {
 	return ""
 }
 
-// versionHint is for the mistake that everybody makes once.
-func (d *dev) versionHint(e devEvent) string {
-	if e.Result.Report.FailedStep != "ready" || !strings.Contains(e.Result.Error, "version") {
+// ownName is what the host says of a plugin that has another name than its file.
+func ownName() *regexp.Regexp { return regexp.MustCompile(`calls itself "([a-z0-9-]+)" but its file`) }
+
+// hint is for the mistakes that everybody makes once.
+func (d *dev) hint(e devEvent) string {
+	if e.Result.Report.FailedStep != "ready" {
 		return ""
 	}
-	return "\n  dev sets the variable version of package main when it builds: declare var version and pass it to sdk.New, or print {version} with --build"
+	if m := ownName().FindStringSubmatch(e.Result.Error); m != nil {
+		return "\n  dev takes the name of the plugin from the folder: end it and pass --name " + m[1]
+	}
+	if strings.Contains(e.Result.Error, "version") {
+		return "\n  dev sets the variable version of package main when it builds: declare var version and pass it to sdk.New, or print {version} with --build"
+	}
+	return ""
 }

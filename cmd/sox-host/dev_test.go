@@ -8,12 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sox-host/sox-host/host"
+	"github.com/sox-host/sox-host/plugin/wire"
 )
 
 func TestSplitCommand(t *testing.T) {
@@ -69,17 +71,91 @@ func TestDevVersions(t *testing.T) {
 		"left_from_a_killed_run":    {devInfo(t, "1.2.4-dev.7", "1.2.4-dev.9", "1.2.3", "1.2.4-dev.8"), "1.2.4-dev.10"},
 		"only_left_overs":           {devInfo(t, "0.0.0-dev.4", ""), "0.0.0-dev.5"},
 		"no_dev_version":            {devInfo(t, "1.2.4-dev", "", "1.2.4-device.9"), "1.2.5-dev.1"},
+		"left_above_what_is_there":  {devInfo(t, "1.3.1-dev.2", "1.3.0", "1.2.3"), "1.3.1-dev.3"},
 	} {
-		names, err := newDevNames(c.p)
-		if got := names.next(); err != nil || got != c.want {
-			t.Errorf("%s: %s, %v, want %s", name, got, err, c.want)
+		var names devNames
+		if got := nextName(t, &names, c.p); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
-		if a, b := names.next(), names.next(); a == b {
+		if a, b := nextName(t, &names, c.p), nextName(t, &names, c.p); a == b {
 			t.Errorf("%s: %s is given twice", name, a)
 		}
 	}
-	if _, err := newDevNames(devInfo(t, "1.0.99999999999999999999", "")); err == nil {
+	if _, _, err := new(devNames).next(devInfo(t, "1.0.99999999999999999999", "")); err == nil {
 		t.Error("a patch that cannot be counted up is accepted")
+	}
+}
+
+func nextName(t *testing.T, names *devNames, p host.PluginInfo) string {
+	t.Helper()
+	_, version, err := names.next(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return version
+}
+
+// What is installed while dev runs is below its next build, and no number is given a second time.
+func TestDevVersionsFollowWhatIsInstalled(t *testing.T) {
+	var names devNames
+	for _, c := range []struct {
+		p    host.PluginInfo
+		want string
+	}{
+		{devInfo(t, "", ""), "0.0.0-dev.1"},
+		{devInfo(t, "0.0.0-dev.1", "", "0.0.0-dev.1"), "0.0.0-dev.2"},
+		{devInfo(t, "0.1.0", "0.0.0-dev.2", "0.1.0", "0.0.0-dev.2"), "0.1.1-dev.3"},
+		{devInfo(t, "0.1.1-dev.3", "0.1.0", "0.1.1-dev.3"), "0.1.1-dev.4"}, // 0.1.0 was removed
+		{devInfo(t, "", ""), "0.0.0-dev.5"},                                // all of it was
+	} {
+		if got := nextName(t, &names, c.p); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+}
+
+// The way back leads to what others chose last, and never to a build.
+func TestDevGoesBackToTheLastChoice(t *testing.T) {
+	d := &dev{}
+	for _, c := range []struct {
+		does           string
+		p              host.PluginInfo
+		active, before string
+	}{
+		{"a new plugin", devInfo(t, "", ""), "", ""},
+		{"a build", devInfo(t, "0.0.0-dev.1", ""), "0.0.0-dev.1", ""},
+		{"another build", devInfo(t, "0.0.0-dev.2", "0.0.0-dev.1"), "0.0.0-dev.2", ""},
+		{"a release is chosen", devInfo(t, "0.1.0", "0.0.0-dev.2"), "", "0.1.0"},
+		{"a build after it", devInfo(t, "0.1.1-dev.3", "0.1.0"), "0.1.1-dev.3", "0.1.0"},
+		{"another build after it", devInfo(t, "0.1.1-dev.4", "0.1.1-dev.3"), "0.1.1-dev.4", "0.1.0"},
+		{"rolled back to a build", devInfo(t, "0.1.1-dev.3", "0.1.1-dev.4"), "0.1.1-dev.3", "0.1.0"},
+		{"chosen between look and upgrade", devInfo(t, "0.2.1-dev.5", "0.2.0"), "0.2.1-dev.5", "0.2.0"},
+		{"a lower one is chosen", devInfo(t, "0.1.0", "0.2.1-dev.5"), "", "0.1.0"},
+		{"removed", devInfo(t, "", ""), "", ""},
+		{"a build after that", devInfo(t, "0.0.0-dev.6", ""), "0.0.0-dev.6", ""},
+	} {
+		d.look(c.p)
+		if d.active != c.active || d.before != c.before {
+			t.Errorf("%s: active %q, back to %q, want %q and %q", c.does, d.active, d.before, c.active, c.before)
+		}
+	}
+}
+
+// A build that is not what its file promises comes with what to do about it under dev.
+func TestDevHints(t *testing.T) {
+	ready := func(name, version string) string {
+		r := wire.Ready{Protocol: wire.ProtocolRange{Min: wire.Protocol, Max: wire.Protocol}, Name: name, Version: version}
+		return r.Check("empty", "0.0.0-dev.1").Error()
+	}
+	for said, want := range map[string]string{
+		ready("w4", "0.0.0-dev.1"): "pass --name w4",
+		ready("empty", "1.0.0"):    "declare var version",
+		"exit status 1":            "",
+	} {
+		e := devEvent{Result: &host.PluginRoll{Error: said, Report: host.Report{FailedStep: "ready"}}}
+		if got := new(dev).hint(e); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("of %s it says %q, want %q", said, got, want)
+		}
 	}
 }
 
@@ -132,7 +208,7 @@ func newSources(t *testing.T, ignore ...string) *sources {
 		}
 	}
 	var err error
-	if s.w, err = watchSources(s.dir, ignore); err != nil {
+	if s.w, err = watchSources(s.dir, "notes", ignore); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.w.close)
@@ -211,13 +287,70 @@ func TestSourceWatch(t *testing.T) {
 	if got := s.changed(); !slices.Contains(got, "main.go") || !slices.Contains(got, "sub/main.go") {
 		t.Errorf("a file that was moved: %q", got)
 	}
-	if _, err := watchSources(s.dir, []string{"["}); err == nil {
+	if _, err := watchSources(s.dir, "notes", []string{"["}); err == nil {
 		t.Error("a bad pattern is accepted")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.w.wait(ctx, s.last, io.Discard); err == nil {
 		t.Error("the wait does not end with its context")
+	}
+}
+
+// A program is no source, whether it comes, is replaced or goes. A text with the plugin's name is one, and so is what
+// only has the mode of a program, or only its bytes.
+func TestProgramsAreNoSources(t *testing.T) {
+	s := newSources(t)
+	program := []byte("\x7fELF\x02\x01\x01\x00 and so on")
+	put := func(name string, content []byte, mode os.FileMode) {
+		t.Helper()
+		made := filepath.Join(s.dir, ".made")
+		if err := os.WriteFile(made, content, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(made, filepath.Join(s.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	programs := []string{"notes", "notes.exe", "tool.exe"}
+	if runtime.GOOS != "windows" { // where the mode says nothing
+		programs = append(programs, "tool", "sub/sub.test")
+	}
+	for _, round := range []string{"new", "replaced"} {
+		for _, name := range programs {
+			put(name, program, 0o755)
+		}
+		put("sub/notes", nil, 0o644)               // nothing is written yet
+		put("sub/deep/notes", []byte{0, 0}, 0o644) // its head is written last
+		put("empty.exe", nil, 0o755)
+		s.write("main.go")
+		if got := s.changed(); !slices.Equal(got, []string{"main.go"}) {
+			t.Errorf("%s: %q", round, got)
+		}
+	}
+	for _, name := range programs {
+		if err := os.Remove(filepath.Join(s.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.write("main.go")
+	if got := s.changed(); !slices.Equal(got, []string{"main.go"}) {
+		t.Errorf("removed: %q", got)
+	}
+	for _, source := range []struct {
+		name    string
+		content []byte
+		mode    os.FileMode
+	}{
+		{"notes", []byte("#!/bin/sh\n"), 0o755},
+		{"icon.png", []byte("\x89PNG\r\n\x1a\n\x00\x00"), 0o755}, // where every file is executable
+		{"table.csv", []byte("MZ;1;2\n"), 0o755},
+		{"filter.o", program, 0o644}, // to be embedded
+	} {
+		put(source.name, source.content, source.mode)
+		if got := s.changed(); !slices.Equal(got, []string{source.name}) {
+			t.Errorf("%s: %q", source.name, got)
+		}
 	}
 }
 

@@ -100,48 +100,68 @@ func isDevVersion(v string) bool {
 	return ok
 }
 
-// devNames hands out versions for builds: prereleases of the patch that would come next. They are above every version
-// of the plugin, so that no host takes another one for newer, and below the release that will be made of them.
-type devNames struct {
-	base string // "1.2.4"
-	last uint64
-}
-
-func newDevNames(p host.PluginInfo) (devNames, error) {
-	highest := p.Active.Version
-	versions := []string{p.Active.Version.String(), p.Previous.Version.String()}
-	if isDevVersion(highest.String()) {
-		highest = host.Version{}
-	}
-	for _, f := range p.Files {
-		versions = append(versions, f.Version.String())
-		if !isDevVersion(f.Version.String()) && f.Version.Compare(highest) > 0 {
-			highest = f.Version
+// devBase is the version whose prereleases dev's builds are: the patch after the highest version of the plugin, or that
+// of builds which are above even this, as when a version was removed under them.
+func devBase(p host.PluginInfo) (string, error) {
+	var highest host.Version
+	var builds []string
+	for _, v := range append(fileVersions(p), p.Active.Version) {
+		if base, _, ok := splitDevVersion(v.String()); ok {
+			builds = append(builds, base)
+		} else if v.Compare(highest) > 0 {
+			highest = v
 		}
 	}
-	n := devNames{base: "0.0.0"}
+	base := "0.0.0"
 	if !highest.IsZero() {
 		core, _, _ := strings.Cut(highest.String(), "+")
 		core, _, _ = strings.Cut(core, "-")
 		dot := strings.LastIndexByte(core, '.')
 		patch, err := strconv.ParseUint(core[dot+1:], 10, 63)
 		if err != nil {
-			return n, fmt.Errorf("no version comes after %s: %w", highest, err)
+			return "", fmt.Errorf("no version comes after %s: %w", highest, err)
 		}
-		n.base = fmt.Sprintf("%s.%d", core[:dot], patch+1)
+		base = fmt.Sprintf("%s.%d", core[:dot], patch+1)
 	}
-	for _, v := range versions {
-		if base, number, ok := splitDevVersion(v); ok && base == n.base {
+	for _, build := range builds {
+		if isAbove(build, base) {
+			base = build
+		}
+	}
+	return base, nil
+}
+
+func fileVersions(p host.PluginInfo) (versions []host.Version) {
+	for _, f := range p.Files {
+		versions = append(versions, f.Version)
+	}
+	return versions
+}
+
+func isAbove(a, b string) bool {
+	va, errA := host.ParseVersion(a)
+	vb, errB := host.ParseVersion(b)
+	return errA == nil && errB == nil && va.Compare(vb) > 0
+}
+
+// devNames hands out versions for builds: prereleases of the patch that would come next. They are above every version
+// of the plugin, so that no host takes another one for newer, and below the release that will be made of them.
+type devNames struct {
+	last uint64 // the number given last; it only grows, whatever the base
+}
+
+// next returns a version that was not handed out before, and its base.
+func (n *devNames) next(p host.PluginInfo) (base, version string, err error) {
+	if base, err = devBase(p); err != nil {
+		return "", "", err
+	}
+	for _, v := range append(fileVersions(p), p.Active.Version, p.Previous.Version) {
+		if its, number, ok := splitDevVersion(v.String()); ok && its == base {
 			if i, err := strconv.ParseUint(number, 10, 63); err == nil {
 				n.last = max(n.last, i)
 			}
 		}
 	}
-	return n, nil
-}
-
-// next returns a version that was not handed out before.
-func (n *devNames) next() string {
 	n.last++
-	return fmt.Sprintf("%s-dev.%d", n.base, n.last)
+	return base, fmt.Sprintf("%s-dev.%d", base, n.last), nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,13 +27,19 @@ const (
 	// echoLimit is how many builds in a row may be followed by changes of the same files, made while it ran, before
 	// these count as its output: twice may be a person who saves often.
 	echoLimit = 3
+	// headBytes of a file tell a program from a text: the magic numbers are in the first 4, and no program of any kind
+	// is without a zero byte in its first 512.
+	headBytes = 512
 )
 
 // sourceWatch waits for saves below a folder. It is used by one goroutine, which closes it.
 type sourceWatch struct {
 	root   string
+	plugin string   // its name
 	ignore []string // patterns, and absolute folders
 	w      *fsnotify.Watcher
+
+	programs map[string]bool // files that are, or were when they were last there, no sources but made of them
 
 	echo    []string        // files that changed during the last build
 	times   int             // how often in a row
@@ -48,7 +55,7 @@ func (b span) covers(path string) bool {
 	return err == nil && !info.ModTime().Before(b.from) && !info.ModTime().After(b.to)
 }
 
-func watchSources(root string, ignore []string) (*sourceWatch, error) {
+func watchSources(root, plugin string, ignore []string) (*sourceWatch, error) {
 	for _, pattern := range ignore {
 		if _, err := filepath.Match(pattern, ""); err != nil {
 			return nil, usagef("--ignore %q: %w", pattern, err)
@@ -58,7 +65,7 @@ func watchSources(root string, ignore []string) (*sourceWatch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", root, err)
 	}
-	s := &sourceWatch{root: root, ignore: ignore, w: w, outputs: map[string]bool{}}
+	s := &sourceWatch{root: root, plugin: plugin, ignore: ignore, w: w, programs: map[string]bool{}, outputs: map[string]bool{}}
 	if err := s.add(root); err != nil {
 		s.close()
 		return nil, err
@@ -77,6 +84,7 @@ func (s *sourceWatch) add(root string) error {
 		case err != nil:
 			return err
 		case !entry.IsDir():
+			s.isProgram(path) // so that it is known as one when it is removed
 			return nil
 		case path != s.root && s.ignored(path):
 			return fs.SkipDir
@@ -119,6 +127,45 @@ func (s *sourceWatch) ignored(path string) bool {
 	})
 }
 
+// isProgram says whether a file is no source but made of them: a compiled program, or anything with the plugin's name
+// that is no text, which may be one that is just being written. What is gone is what it was.
+func (s *sourceWatch) isProgram(path string) bool {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.programs[path]
+	}
+	bare, exe := strings.CutSuffix(filepath.Base(path), ".exe")
+	named := bare == s.plugin
+	s.programs[path] = err == nil && info.Mode().IsRegular() && (named || exe || info.Mode()&0o111 != 0) && hasProgram(path, named)
+	return s.programs[path]
+}
+
+// hasProgram looks into a file that could be one. Unless it is named for the plugin it has to begin as programs of the
+// three systems do: on some file systems every image is executable. One that cannot be read is none.
+func hasProgram(path string, named bool) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head, err := io.ReadAll(io.LimitReader(f, headBytes))
+	switch {
+	case err != nil:
+		return false
+	case len(head) == 0:
+		return true // nothing is written yet
+	case bytes.IndexByte(head, 0) < 0:
+		return false // a text
+	case named:
+		return true
+	}
+	return slices.ContainsFunc([]string{
+		"\x7fELF",
+		"\xfe\xed\xfa\xce", "\xfe\xed\xfa\xcf", "\xce\xfa\xed\xfe", "\xcf\xfa\xed\xfe", "\xca\xfe\xba\xbe", // Mach-O, and several in one
+		"MZ", // PE
+	}, func(magic string) bool { return bytes.HasPrefix(head, []byte(magic)) })
+}
+
 // wait returns after the next save, or with ctx's error. Changes made while the build ran count too: a save must not
 // be lost because it came early. But when it is always the same files that change then, they are the build's output,
 // and what a build does to them is no save; log is told so.
@@ -149,7 +196,8 @@ func (s *sourceWatch) wait(ctx context.Context, build span, log io.Writer) error
 	}
 }
 
-// collect waits for the first change, and then until it is quiet. It returns the paths, sorted.
+// collect waits for the first change, and then until it is quiet. It returns the paths of the sources among what
+// changed, sorted; none when there was more than could be counted.
 func (s *sourceWatch) collect(ctx context.Context) ([]string, error) {
 	changed := map[string]bool{}
 	quiet, latest := time.NewTimer(saveQuiet), time.NewTimer(saveLatest)
@@ -189,9 +237,13 @@ func (s *sourceWatch) collect(ctx context.Context) ([]string, error) {
 			}
 			changed[e.Name] = true
 			quiet.Reset(saveQuiet)
+			continue
 		case <-quiet.C:
-			return slices.Sorted(maps.Keys(changed)), nil
 		case <-latest.C:
+		}
+		// Judged only now, when what was being written is written.
+		maps.DeleteFunc(changed, func(path string, _ bool) bool { return s.isProgram(path) })
+		if len(changed) > 0 {
 			return slices.Sorted(maps.Keys(changed)), nil
 		}
 	}

@@ -12,6 +12,17 @@ import (
 // unlocks when the command dies. It is not the lock of the operation inside a host (store.State.Lock): that one
 // is free between one host and the next, where a second command must not come in.
 func LockRoll(home, pluginsDir, plugin string) (unlock func(), err error) {
+	return lockPlugin(home, pluginsDir, plugin, ".roll")
+}
+
+// LockDev takes the lock that one sox-host dev has on a plugin of a plugins folder for as long as it runs. It is
+// taken and freed as that of LockRoll, and excludes no roll: dev makes one at every save.
+func LockDev(home, pluginsDir, plugin string) (unlock func(), err error) {
+	return lockPlugin(home, pluginsDir, plugin, ".dev")
+}
+
+// lockPlugin takes the lock of a purpose, which the suffix names.
+func lockPlugin(home, pluginsDir, plugin, suffix string) (unlock func(), err error) {
 	p, err := placeOf(home, pluginsDir)
 	if err != nil {
 		return nil, err
@@ -19,7 +30,7 @@ func LockRoll(home, pluginsDir, plugin string) (unlock func(), err error) {
 	if err := socket.EnsureFolder(p.dir); err != nil {
 		return nil, fmt.Errorf("lock %q on all hosts: %w", plugin, err)
 	}
-	lock, err := socket.TryLock(filepath.Join(p.dir, p.digest+"-"+plugin+".roll"))
+	lock, err := socket.TryLock(filepath.Join(p.dir, p.digest+"-"+plugin+suffix))
 	if err != nil {
 		return nil, fmt.Errorf("lock %q on all hosts: %w", plugin, err)
 	}
