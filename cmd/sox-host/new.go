@@ -40,9 +40,10 @@ func newCommand() *command {
 		minArgs: 1,
 		maxArgs: 1,
 		short:   "Write the Go module of a new plugin, with a test",
-		help: `Writes go.mod, main.go, main_test.go and README.md into a new folder, and lets the go
-command find the modules it needs, which writes go.sum. What is there is never overwritten.
-The result builds, passes its test and can be installed as it is; the README has the steps.
+		help: `Writes go.mod, main.go, main_test.go, README.md and .gitignore into a new folder, and lets
+the go command find the modules it needs, which writes go.sum. What is there is never
+overwritten. The result builds, passes its test and can be installed as it is; the README
+has the steps.
 
 The sdk comes from the release that this sox-host is. Inside a checkout of sox-host,
 or with --replace, it comes from there instead.
@@ -55,7 +56,7 @@ Examples:
 		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&o.dir, "dir", "", "`folder` to write to, new or empty (default: NAME)")
-			fs.StringVar(&o.module, "module", "", "`path` of the Go module (default: NAME)")
+			fs.StringVar(&o.module, "module", "", "`path` of the Go module (default: example/NAME, which clashes with no package of Go)")
 			fs.StringVar(&o.replace, "replace", "", "`folder` of a checkout of sox-host to take the sdk from")
 			fs.BoolVar(&o.noTidy, "no-tidy", false, "only write the files; go mod tidy is left to you")
 		},
@@ -68,6 +69,12 @@ func checkPluginName(name string) error {
 		return usagef("%q cannot name a plugin: a name starts with a letter a-z and has at most 32 characters a-z, 0-9 and -", name)
 	}
 	return nil
+}
+
+// keptByWindows says whether a name is that of a device on Windows. The go command takes none of them on any system.
+func keptByWindows(name string) bool {
+	port := strings.TrimPrefix(strings.TrimPrefix(name, "com"), "lpt")
+	return slices.Contains([]string{"con", "prn", "aux", "nul"}, name) || port != name && len(port) == 1 && port >= "1" && port <= "9"
 }
 
 // newResult is the result with --json.
@@ -84,16 +91,24 @@ func runNew(ctx context.Context, c *call, o newOptions) error {
 	if err := checkPluginName(name); err != nil {
 		return err
 	}
+	if o.module == "" && keptByWindows(name) {
+		return usagef("Go takes no module whose path has %q in it, which Windows keeps for a device: choose another name, or pass --module example/%s-plugin", name, name)
+	}
+	module := cmp.Or(o.module, "example/"+name) // free for anybody's use, says Go: a module fmt could not import fmt
 	dir, err := filepath.Abs(cmp.Or(o.dir, name))
 	if err != nil {
 		return err
+	}
+	dev := "sox-host dev ."
+	if filepath.Base(dir) != name { // from which dev would take the name
+		dev += " --name " + name
 	}
 	source, err := findSDK(name, dir, o.replace)
 	if err != nil {
 		return err
 	}
 	result := newResult{Plugin: name, Dir: dir, SDK: cmp.Or(source.replace, source.version)}
-	if result.Files, err = writeModule(dir, newModule(name, cmp.Or(o.module, name), source)); err != nil {
+	if result.Files, err = writeModule(dir, newModule(name, module, dev, source)); err != nil {
 		return err
 	}
 	if !o.noTidy {
@@ -110,7 +125,7 @@ func runNew(ctx context.Context, c *call, o newOptions) error {
 	if o.noTidy {
 		result.Next = append(result.Next, "go mod tidy")
 	}
-	result.Next = append(result.Next, "go test ./...", "sox-host dev ."+c.sameFolders())
+	result.Next = append(result.Next, "go test ./...", dev+c.sameFolders())
 	if c.json {
 		return c.printJSON(result)
 	}

@@ -6,9 +6,10 @@ import (
 )
 
 // newModule is the text of a new plugin. It is the smallest thing that builds, has a test worth keeping, and can be
-// installed. Nothing in the Go files is aligned by the length of a name, so that they are as gofmt leaves them; formatting
-// them here would put a parser of Go into every start of the host.
-func newModule(name, module string, sdk sdkSource) []moduleFile {
+// installed. dev is the command that builds it at every save. Nothing in the Go files is aligned by the length of a
+// name, so that they are as gofmt leaves them; formatting them here would put a parser of Go into every start of the
+// host.
+func newModule(name, module, dev string, sdk sdkSource) []moduleFile {
 	replace := ""
 	if sdk.replace != "" {
 		replace = "\nreplace " + soxModule + " => " + modQuote(sdk.replace) + "\n"
@@ -16,6 +17,7 @@ func newModule(name, module string, sdk sdkSource) []moduleFile {
 	fill := strings.NewReplacer(
 		"NAME", name,
 		"MODULE", modQuote(module),
+		"DEV", dev,
 		"GOVERSION", goVersion(),
 		"VERSION", firstVersion,
 		"SOX", soxModule,
@@ -23,7 +25,7 @@ func newModule(name, module string, sdk sdkSource) []moduleFile {
 		"REPLACE", replace,
 		"~", "`",
 	)
-	files := []moduleFile{{"go.mod", newGoMod}, {"main.go", newMain}, {"main_test.go", newTest}, {"README.md", newReadme}}
+	files := []moduleFile{{"go.mod", newGoMod}, {"main.go", newMain}, {"main_test.go", newTest}, {"README.md", newReadme}, {".gitignore", newIgnore}}
 	for i, f := range files {
 		files[i].text = fill.Replace(f.text)
 	}
@@ -116,7 +118,7 @@ A [sox-host](https://SOX) plugin. ~main.go~ has the tool ~greet~ for MCP clients
 
 While you work on it, let every save replace the running one, under your client and without a lost call:
 
-    sox-host dev .
+    DEV
 
 Test it:
 
@@ -132,6 +134,16 @@ Call it:
     sox-host call NAME greet '{"name":"Ann"}'
     sox-host call NAME.greet '{"name":"Ann"}'
 
-For the next version build with another ~main.version~ and install that. ~sox-host rollback NAME~ goes back.
+For the next version build with another ~main.version~, install that without ~--start~, look at what it changes and go to it:
+
+    sox-host diff NAME
+    sox-host upgrade NAME
+
+~sox-host rollback NAME~ goes back.
+
 Started by hand the program is an ordinary MCP server on its stdin and stdout.
+`
+
+const newIgnore = `# What go build -o NAME makes.
+/NAME
 `

@@ -15,7 +15,7 @@ func TestNewFilesAreFormatted(t *testing.T) {
 			t.Fatalf("%q is not a plugin's name", name)
 		}
 		checked := 0
-		for _, file := range newModule(name, "example.org/"+name, sdkSource{version: "v1.0.0"}) {
+		for _, file := range newModule(name, "example.org/"+name, "sox-host dev .", sdkSource{version: "v1.0.0"}) {
 			if !strings.HasSuffix(file.name, ".go") {
 				continue
 			}
