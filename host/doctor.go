@@ -409,7 +409,8 @@ func (d *doctor) plugins() {
 	}
 	for _, p := range inventory.Plugins {
 		before := len(d.findings)
-		d.stray(p, inventory.Plugins)
+		d.strayed(p, inventory.Plugins)
+		d.toolSettings(p)
 		for _, f := range p.Files {
 			if slices.Contains(p.Shadowed, f.Path) {
 				d.add(LevelWarning, "plugin", p.Plugin, filepath.Base(f.Path)+": "+f.Reason, "keep one of the two")
@@ -448,27 +449,6 @@ func (d *doctor) failedFix(p PluginInfo) string {
 		}
 	}
 	return "mend what it says, " + again
-}
-
-// stray warns of settings of a plugin that is not there: their name may be mistyped.
-func (d *doctor) stray(p PluginInfo, all []PluginInfo) {
-	isPlugin := func(p PluginInfo) bool {
-		return !p.Active.IsZero() || slices.ContainsFunc(p.Files, func(f PluginFile) bool { return f.Kind != store.NoKind })
-	}
-	if isPlugin(p) {
-		return
-	}
-	var names []string
-	for _, other := range all {
-		if isPlugin(other) {
-			names = append(names, other.Plugin)
-		}
-	}
-	fix := "rename or remove it"
-	if near := NearestWord(p.Plugin, names); near != "" {
-		fix = fmt.Sprintf("rename it to %s.json, or remove it", near)
-	}
-	d.add(LevelWarning, "plugin", p.Plugin, p.Plugin+".json: settings of a plugin that is not there", fix)
 }
 
 func (d *doctor) file(f PluginFile, subject string) {

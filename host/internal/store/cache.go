@@ -83,6 +83,24 @@ func (s *State) LoadCatalog(key CatalogKey) (catalog []byte, ok bool) {
 	return catalog, ok
 }
 
+// Catalogs returns the bytes of every entry of a plugin, whatever its key; those that are damaged are left out.
+func (s *State) Catalogs(plugin string) (catalogs [][]byte) {
+	if !ValidName(plugin) {
+		return nil
+	}
+	folder := s.path(catalogFolder, plugin)
+	entries, err := os.ReadDir(folder)
+	if err != nil { // none yet, or nothing that can be read
+		return nil
+	}
+	for _, entry := range entries {
+		if catalog, ok := readCatalog(filepath.Join(folder, entry.Name())); ok {
+			catalogs = append(catalogs, catalog)
+		}
+	}
+	return catalogs
+}
+
 func readCatalog(path string) ([]byte, bool) {
 	data, err := readBounded(path, maxCatalogBytes+maxSmallFileBytes)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -161,5 +162,36 @@ func TestConcurrentCatalogs(t *testing.T) {
 	wg.Wait()
 	if n := temporaries(t, filepath.Join(s.Dir(), catalogFolder, "a")); n != 0 {
 		t.Errorf("%d temporary files stay", n)
+	}
+}
+
+func TestCatalogsAreThoseOfEveryKeyThatAreWhole(t *testing.T) {
+	s := newState(t, newHome(t))
+	if got := s.Catalogs("a"); got != nil {
+		t.Errorf("%q before the first", got)
+	}
+	other := catalogKey("a")
+	other.EnvHash = "f"
+	torn := catalogKey("a")
+	torn.EnvHash = "torn"
+	for key, text := range map[CatalogKey]string{catalogKey("a"): "one", other: "two", torn: "three", catalogKey("b"): "elsewhere"} {
+		if err := s.SaveCatalog(key, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, err := s.catalogPath(torn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 8); err != nil {
+		t.Fatal(err)
+	}
+	got := s.Catalogs("a")
+	slices.SortFunc(got, bytes.Compare)
+	if !slices.EqualFunc(got, []string{"one", "two"}, func(catalog []byte, want string) bool { return string(catalog) == want }) {
+		t.Errorf("%q", got)
+	}
+	if got := s.Catalogs("../a"); got != nil {
+		t.Errorf("%q of what is no name", got)
 	}
 }
