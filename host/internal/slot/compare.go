@@ -208,10 +208,10 @@ func (u *upgrade) diff(ctx context.Context) {
 func (g *generation) probe(ctx context.Context) *Catalog {
 	probe := probeSession()
 	hello, err := g.openSession(ctx, probe)
+	defer g.closeSession(probe.ID) // also of one that did not open as it should
 	if err != nil {
 		return nil
 	}
-	defer g.closeSession(probe.ID)
 	c, err := g.fetchCatalog(ctx, probe, hello, nil)
 	if err != nil {
 		return nil

@@ -103,6 +103,7 @@ type generation struct {
 	role     role
 	health   health
 	opened   map[uint64]*opening   // sessions by id; one that the plugin refused is taken out, for a later try
+	halfOpen map[uint64]bool       // those taken out: the plugin may have them, and hears of their end before the next try
 	listed   map[Profile]bool      // profiles whose lists were asked for; true once they came
 	learning map[Profile]*learning // lists being fetched
 	told     map[uint64]*told      // sessions by id
@@ -163,6 +164,7 @@ func (s *Slot) launch(ctx context.Context, l Launch) (g *generation, step Step, 
 		readyC:   make(chan struct{}),
 		dead:     make(chan struct{}),
 		opened:   make(map[uint64]*opening),
+		halfOpen: make(map[uint64]bool),
 		listed:   make(map[Profile]bool),
 		learning: make(map[Profile]*learning),
 		relists:  make(map[Profile]bool),

@@ -42,8 +42,15 @@ func (s *Slot) openLocked(g *generation, session *Session) *opening {
 		return o
 	}
 	g.opened[session.ID] = o
+	again := g.halfOpen[session.ID]
+	delete(g.halfOpen, session.ID)
 	// Ends with the handshake, bounded by the start timeout.
-	s.work.Go(func() { s.open(g, session, o) })
+	s.work.Go(func() {
+		if again {
+			g.closeSession(session.ID) // or this would be the second opening of one that is open
+		}
+		s.open(g, session, o)
+	})
 	return o
 }
 
@@ -85,6 +92,7 @@ func (s *Slot) handshakeOver(g *generation, session *Session, o *opening, hello 
 		if !closed {
 			g.refused = err.Error()
 			delete(g.opened, session.ID)
+			g.halfOpen[session.ID] = true
 		}
 		if s.active == g { // else the next generation is asked
 			failed = s.refuseSessionLocked(g, session, err)
@@ -92,7 +100,7 @@ func (s *Slot) handshakeOver(g *generation, session *Session, o *opening, hello 
 	}
 	s.mu.Unlock()
 	_ = g.conn.Flush() // a write error ends the connection
-	if err == nil && closed {
+	if closed {
 		g.closeSession(session.ID)
 	}
 	if record {

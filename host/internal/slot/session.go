@@ -138,17 +138,8 @@ type greeting struct {
 }
 
 // openSession tells the generation of a session: sox/session.open, then the handshake of its era. ctx
-// bounds it. Errors are *wire.HandshakeError; the generation is told then that the session is over, for the next try would
-// be the second opening of one that is open.
+// bounds it. Errors are *wire.HandshakeError; the plugin may have the session all the same, see generation.halfOpen.
 func (g *generation) openSession(ctx context.Context, s *Session) (greeting, error) {
-	hello, err := g.greet(ctx, s)
-	if err != nil {
-		g.closeSession(s.ID)
-	}
-	return hello, err
-}
-
-func (g *generation) greet(ctx context.Context, s *Session) (greeting, error) {
 	fail := g.handshakeError
 	if _, err := g.conn.Call(ctx, rpc.Request{Method: wire.MethodSessionOpen, Params: sessionOpen(s)}); err != nil {
 		return fail("session.open", err)

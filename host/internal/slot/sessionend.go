@@ -27,11 +27,11 @@ func (s *Slot) CloseSession(session *Session) {
 	var told []*generation
 	for g := range s.live {
 		delete(g.told, id)
-		if o := g.opened[id]; o != nil {
-			delete(g.opened, id)
-			if o.done { // else it is told when the handshake has ended
-				told = append(told, g)
-			}
+		o, half := g.opened[id], g.halfOpen[id]
+		delete(g.opened, id)
+		delete(g.halfOpen, id)
+		if half || o != nil && o.done { // else it is told when the handshake has ended
+			told = append(told, g)
 		}
 	}
 	s.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -426,7 +425,12 @@ func (s *Slot) bringUp(ctx context.Context, home *store.Home, l Launch, must fun
 func (s *Slot) dropRefused(g *generation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(g.opened, func(_ uint64, o *opening) bool { return o.err != nil })
+	for id, o := range g.opened {
+		if o.err != nil {
+			delete(g.opened, id)
+			g.halfOpen[id] = true
+		}
+	}
 }
 
 // unopened returns the oldest session that a candidate has not been told of, or nil.

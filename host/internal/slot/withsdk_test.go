@@ -51,31 +51,41 @@ func (l *sdkLauncher) Launch(context.Context, Launch) (Backend, error) {
 	return p, nil
 }
 
-// A session that a plugin could not open once is opened by the next request: what was left of it is not in the way.
+// A session that a plugin could not open once is opened by the next request: what was left of it is not in the way. Nor is
+// it left when the client goes.
 func TestSessionIsOpenedAgain(t *testing.T) {
-	bubble(t, []string{"1.0.0"}, func(e *env) {
-		var sessions atomic.Int32
-		e.config.Launcher = &sdkLauncher{make: func() *sdk.Plugin {
-			p := sdk.New(name, "1.0.0")
-			sdk.Tool(p, "do", "Do.", func(context.Context, struct{}) (string, error) { return "done", nil })
-			p.OnSessionOpen(func(*sdk.Session) {
-				if sessions.Add(1) == 2 {
-					time.Sleep(e.slot.cfg.Settings.StartTimeout + time.Second)
-				}
-			})
-			return p
-		}}
-		e.open(Settings{})
-		if r := e.call(e.session(), Read, ""); r.code() == -32001 {
-			t.Fatalf("the first session: %v", r.err)
-		}
-		s := e.session()
-		want(t, "while it cannot be opened", int(e.call(s, Read, "").code()), -32001)
-		pass(time.Minute)
-		if r := e.call(s, Read, ""); r.code() == -32001 { // it has no resources, but serves the session
-			t.Errorf("a minute later: %v", r.err)
-		}
-	})
+	for _, later := range []time.Duration{100 * time.Millisecond, time.Minute} { // before and after the plugin is done with it
+		bubble(t, []string{"1.0.0"}, func(e *env) {
+			var opened, closed atomic.Int32
+			e.config.Launcher = &sdkLauncher{make: func() *sdk.Plugin {
+				p := sdk.New(name, "1.0.0")
+				sdk.Tool(p, "do", "Do.", func(context.Context, struct{}) (string, error) { return "done", nil })
+				p.OnSessionOpen(func(*sdk.Session) {
+					if opened.Add(1)%2 == 0 {
+						time.Sleep(e.slot.cfg.Settings.StartTimeout + time.Second)
+					}
+				})
+				p.OnSessionClose(func(*sdk.Session, sdk.CloseReason) { closed.Add(1) })
+				return p
+			}}
+			e.open(Settings{})
+			if r := e.call(e.session(), Read, ""); r.code() == -32001 {
+				t.Fatalf("the first session: %v", r.err)
+			}
+			s := e.session()
+			want(t, "while it cannot be opened", int(e.call(s, Read, "").code()), -32001)
+			pass(later)
+			if r := e.call(s, Read, ""); r.code() == -32001 { // it has no resources, but serves the session
+				t.Errorf("%v later: %v", later, r.err)
+			}
+			left := e.session()
+			want(t, "another that cannot be opened", int(e.call(left, Read, "").code()), -32001)
+			e.slot.CloseSession(left)
+			pass(time.Minute)
+			want(t, "opened", opened.Load(), 4)
+			want(t, "closed", closed.Load(), 2)
+		})
+	}
 }
 
 // A plugin that is told to end just as its workers become free says of no call that it never ran and then runs it: the
