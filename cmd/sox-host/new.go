@@ -94,6 +94,9 @@ func runNew(ctx context.Context, c *call, o newOptions) error {
 	if o.module == "" && keptByWindows(name) {
 		return usagef("Go takes no module whose path has %q in it, which Windows keeps for a device: choose another name, or pass --module example/%s-plugin", name, name)
 	}
+	if o.module == "main" {
+		return usagef("Go builds no tests of a module main: leave --module out, or pass --module example/%s", name)
+	}
 	module := cmp.Or(o.module, "example/"+name) // free for anybody's use, says Go: a module fmt could not import fmt
 	dir, err := filepath.Abs(cmp.Or(o.dir, name))
 	if err != nil {
