@@ -463,6 +463,9 @@ func (d *doctor) file(f PluginFile, subject string) {
 	if before, command, ok := strings.Cut(text, ": run: "); ok {
 		text, fix = before, command
 	}
+	if before, name, ok := strings.Cut(text, ": rename it to "); ok && !strings.HasPrefix(name, "NAME") {
+		text, fix = before, "mv "+store.QuoteArg(f.Path)+" "+store.QuoteArg(filepath.Join(filepath.Dir(f.Path), name))
+	}
 	if f.Verdict == store.BadSettings {
 		fix = "sox-host help " + settingsTopic
 		if d.running[f.Name] {

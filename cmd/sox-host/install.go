@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
 
@@ -136,7 +137,7 @@ func (r *installResult) print(c *call, start bool) {
 	if !start {
 		next = "   next: sox-host upgrade " + r.Plugin + c.sameFolders()
 	}
-	if !start && r.Result != string(host.ResultUnchanged) {
+	if !start && r.Result != string(host.ResultUnchanged) && filepath.Ext(r.Path) != ".json" { // a manifest's is only in its name
 		next += ", which checks that the program says this version"
 	}
 	c.printf("%s  %s %s   %s%s\n", r.Plugin, r.Result, r.Version, oneLine(base(r.Path)), next)
