@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -47,7 +48,8 @@ type Config struct {
 	PluginsDir string // "" means $SOX_PLUGINS_DIR, else HOME/plugins
 	Plugin     string // serve exactly this plugin, with its own names; "" means all, with prefixed names
 
-	// Absent is told to clients as instructions as long as there is no plugin to serve; "" tells them nothing.
+	// Absent is told to clients as instructions as long as there is no plugin to serve; "" tells them nothing. If the
+	// plugins folder cannot be read, they are told that instead.
 	Absent string
 
 	In  io.Reader // lines from the client; nil means os.Stdin
@@ -157,5 +159,15 @@ func (c Config) withDefaults() (Config, error) {
 	if c.MaxNameLength < minNameLength {
 		errs = multierror.Append(errs, fmt.Errorf("max name length %d: want at least %d, to leave room for a hash", c.MaxNameLength, minNameLength))
 	}
-	return c, errs.ErrorOrNil()
+	if errs.ErrorOrNil() != nil {
+		errs.ErrorFormat = func(all []error) string {
+			texts := make([]string, len(all))
+			for i, err := range all {
+				texts[i] = err.Error()
+			}
+			return strings.Join(texts, "; ")
+		}
+		return c, fmt.Errorf("%w: %w", ErrUsage, errs)
+	}
+	return c, nil
 }

@@ -63,11 +63,13 @@ type Host struct {
 	order    map[string]int        // from the settings
 	problems []string              // files of the folder that are no plugins
 	unfiled  bool                  // some slot has no file in the folder
+	unread   bool                  // the folder could not be read
 	looking  bool                  // builds are looked at and not served: set before use
 	closing  bool                  // no slot is made any more
 
 	asks     atomic.Int32 // questions of the command line that are being answered
 	scanning sync.Mutex   // held during a scan: two at once would make two slots of one plugin
+	fault    string       // why the folder could not be read, as it was last logged; guarded by scanning
 
 	awake  sync.Once   // the first request starts the control socket and the watcher
 	waking *time.Timer // set by it
@@ -290,15 +292,13 @@ func (h *Host) scan(look func(dir string) (store.Listing, error)) store.Listing 
 	h.scanning.Lock()
 	defer h.scanning.Unlock()
 	listing, err := look(h.cfg.PluginsDir)
+	absent := h.cfg.Absent
 	var problems []string
 	if err != nil { // what is attached needs no folder
 		listing = store.Listing{}
-		if errors.Is(err, fs.ErrNotExist) && h.cfg.PluginsDir == h.home.PluginsDir() {
-			h.log.Info("no plugins folder yet: it is made with the client's first request", "folder", h.cfg.PluginsDir)
-		} else {
-			problems = []string{err.Error()}
-			h.log.Error("plugins folder not read; no plugin of it is served", "error", err)
-		}
+	}
+	if why := h.unreadable(err); why != "" {
+		absent, problems = "sox-host serves no plugin: "+why, []string{why}
 	}
 	for _, f := range listing.Files {
 		switch f.Verdict {
@@ -325,7 +325,7 @@ func (h *Host) scan(look func(dir string) (store.Listing, error)) store.Listing 
 	}
 
 	h.mu.Lock()
-	h.problems = problems
+	h.problems, h.unread = problems, err != nil
 	h.unfiled = len(unfiled) > len(gone)
 	closing := h.closing
 	if closing {
@@ -342,10 +342,35 @@ func (h *Host) scan(look func(dir string) (store.Listing, error)) store.Listing 
 	slots := h.orderedLocked()
 	h.mu.Unlock()
 	if !closing {
+		h.gw.SetAbsent(absent)
 		h.gw.SetSlots(slots) // in the order of the scans, one of which runs at a time
 	}
 	h.dismiss(gone)
 	return listing
+}
+
+// unreadable says why the plugins folder cannot be used by what looking at it has led to, "" if it can or is only not made
+// yet, and logs it when it is news: the folder is looked at again and again.
+func (h *Host) unreadable(err error) (why string) {
+	before := h.fault
+	h.fault = ""
+	if err != nil {
+		h.fault = err.Error()
+	}
+	news := h.fault != before
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrNotExist) && h.cfg.PluginsDir == h.home.PluginsDir():
+		if news {
+			h.log.Info("no plugins folder yet: it is made with the client's first request", "folder", h.cfg.PluginsDir)
+		}
+	default:
+		if news {
+			h.log.Error("plugins folder not read; no plugin of it is served", "error", err)
+		}
+		return h.fault
+	}
+	return ""
 }
 
 // missingRequired refuses to serve without a plugin that its settings require and of which there is no file. What is

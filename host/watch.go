@@ -13,29 +13,37 @@ import (
 // seen as one change, and past the time in which a new file counts as settling.
 const watchDelay = 600 * time.Millisecond
 
-// unfiledDelay is how soon the folder is looked at again while it has no file of a plugin that the host still has: 5 s.
-// When such a plugin's process ends no event of the folder tells. A look reads the folder once.
-const unfiledDelay = 5 * time.Second
+// againDelay is how soon the folder is looked at again where no event will tell: while it cannot be read or watched, and
+// while it has no file of a plugin that the host still has, whose process may end. 5 s, which a person waits for; a look
+// reads the folder once.
+const againDelay = 5 * time.Second
 
 // watch follows the plugins folder until ctx ends: new plugins get a slot, broken ones another try, those of which
-// nothing is left are taken out, and with WatchAll newer versions are upgraded to. The folder is only a hint; what is there decides.
+// nothing is left are taken out, and with WatchAll newer versions are upgraded to. The folder is only a hint; what is
+// there decides. One that is not there, or that others can write, may be mended later.
 func (h *Host) watch(ctx context.Context) {
 	w, err := fsnotify.NewWatcher()
-	if err == nil {
-		defer func() { _ = w.Close() }()
-		err = w.Add(h.cfg.PluginsDir)
-	}
 	if err != nil {
 		h.log.Warn("the plugins folder is not watched: new plugins need a restart of the client", "error", err)
 		h.scan(store.Scan)
 		return
 	}
+	defer func() { _ = w.Close() }()
+	failed := w.Add(h.cfg.PluginsDir)
+	watched := failed == nil
 	h.scan(store.Scan) // what was dropped before the watch began
-	quiet, unfiled := time.NewTimer(watchDelay), time.NewTimer(unfiledDelay)
+	// Of a folder that cannot be read the reason has been told.
+	if !watched && !h.restless() {
+		h.log.Warn("the plugins folder is not watched: it is looked at again and again", "pause", againDelay.String(), "error", failed)
+	}
+	quiet, again := time.NewTimer(watchDelay), time.NewTimer(againDelay)
 	quiet.Stop()
 	defer quiet.Stop()
-	defer unfiled.Stop()
+	defer again.Stop()
 	for {
+		if again.Stop(); !watched || h.restless() {
+			again.Reset(againDelay)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -52,17 +60,36 @@ func (h *Host) watch(ctx context.Context) {
 			quiet.Reset(watchDelay)
 		case <-quiet.C:
 			h.folderChanged(ctx)
-			unfiled.Reset(unfiledDelay)
-		case <-unfiled.C:
-			h.mu.Lock()
-			again := h.unfiled
-			h.mu.Unlock()
-			if again {
-				h.scan(store.Scan)
-				unfiled.Reset(unfiledDelay)
-			}
+		case <-again.C:
+			watched = h.lookAgain(ctx, w, watched)
 		}
 	}
+}
+
+// restless reports that something may change of which the folder's events tell nothing.
+func (h *Host) restless() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.unread || h.unfiled
+}
+
+// lookAgain looks at the folder without an event, and says whether it is watched now.
+func (h *Host) lookAgain(ctx context.Context, w *fsnotify.Watcher, watched bool) bool {
+	h.mu.Lock()
+	unread := h.unread
+	h.mu.Unlock()
+	if unread || !watched { // it may be another folder than the one that was watched
+		_ = w.Remove(h.cfg.PluginsDir) // fails when there was none
+		watched = w.Add(h.cfg.PluginsDir) == nil
+	}
+	h.scan(store.Scan)
+	h.mu.Lock()
+	mended := unread && !h.unread
+	h.mu.Unlock()
+	if mended {
+		h.folderChanged(ctx)
+	}
+	return watched
 }
 
 // reconfigure reads the settings of every plugin again: which tools are shown, under which names, and in which

@@ -52,6 +52,8 @@ func serveCommand() *command {
 line, and ends when stdin ends. Plugins of the folder are offered together, their
 tools named PLUGIN__TOOL; with --plugin one plugin is offered under its own names.
 Logs go to stderr. Started by hand it prints nothing: it waits for a client's first line.
+A plugins folder that is missing, or that others can write, is no end: stderr, the client's
+instructions and sox-host status say so, and it is looked at until it can be used.
 With --attach a plugin is used that was started by hand, perhaps in a debugger, with
 SOX_PLUGIN_SOCKET=SOCKET.
 
@@ -65,7 +67,7 @@ Examples:
 		exits: []host.Exit{host.ExitDone, host.ExitFailed, host.ExitUsage, host.ExitNotFound, host.ExitRefused},
 		means: map[host.Exit]string{
 			host.ExitDone: "the client has ended, or a signal came", host.ExitFailed: "it could not start, or lost its client",
-			host.ExitNotFound: "no such folder, or no file of a plugin that is required",
+			host.ExitNotFound: "there is no file of a plugin that is required", host.ExitRefused: "others can write the home folder",
 		},
 		flags: f.declare,
 		run:   f.run,

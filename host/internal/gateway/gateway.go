@@ -25,7 +25,7 @@ type Config struct {
 	ListWait       time.Duration   // how long the first list waits for plugins that start
 	ReadOnly       bool            // refuse what is not known to be a read
 	Context        json.RawMessage // client context for tools/call; nil = none
-	Absent         string          // instructions as long as there is no plugin; "" = none
+	Absent         string          // what SetAbsent would set
 	Awake          func()          // called when a client first asks for more than the cache has; may be nil
 	Logger         hclog.Logger
 }
@@ -51,6 +51,7 @@ type Gateway struct {
 
 	mu       sync.Mutex
 	slots    []*slot.Slot // in order
+	noPlugin string       // see SetAbsent
 	settings map[string]*PluginSettings
 	locked   atomic.Bool // some read-only lock is set: the host's, or a plugin's
 	shared   map[slot.Profile]*sharedView
@@ -73,6 +74,7 @@ func New(cfg Config) *Gateway {
 		settings: make(map[string]*PluginSettings),
 		shared:   make(map[slot.Profile]*sharedView),
 	}
+	g.noPlugin = cfg.Absent
 	g.info = append(append([]byte(`{"name":"sox-host","version":`), wire.AppendQuote(nil, cfg.Version)...), '}')
 	g.key = sync.OnceValue(newKey)
 	g.locked.Store(cfg.ReadOnly)
@@ -100,6 +102,18 @@ func (g *Gateway) SetSlots(slots []*slot.Slot) {
 		s.wantAll()
 	}
 	g.refresh()
+}
+
+// SetAbsent sets what clients are told as instructions as long as there is no plugin: why there is none. "" tells them
+// nothing.
+func (g *Gateway) SetAbsent(why string) {
+	g.mu.Lock()
+	same := g.noPlugin == why
+	g.noPlugin = why
+	g.mu.Unlock()
+	if !same {
+		g.refresh()
+	}
 }
 
 // Configure sets one plugin's settings. Lists change at once, and clients are told if they differ.

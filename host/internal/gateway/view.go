@@ -41,8 +41,8 @@ func (g *Gateway) mergeLocked(sv *sharedView, p slot.Profile) {
 	parts := make(map[*slot.Slot]*part, len(g.slots))
 	var hashes [4][]string
 	var sections []string
-	if len(g.slots) == 0 && g.cfg.Absent != "" {
-		sections = append(sections, g.cfg.Absent)
+	if len(g.slots) == 0 && g.noPlugin != "" {
+		sections = append(sections, g.noPlugin)
 	}
 	for _, sl := range g.slots {
 		c, bridged, arriving := lookUp(sl, p)
