@@ -53,6 +53,16 @@ func connect(t *testing.T, p *rig.Place, revision string, o *mcp.ClientOptions, 
 	return c
 }
 
+// awaitChange waits for a list_changed.
+func (c *sdkClient) awaitChange(t *testing.T) {
+	t.Helper()
+	select {
+	case <-c.changed:
+	case <-time.After(rig.Patience):
+		t.Fatal("no list_changed came")
+	}
+}
+
 // tools are the names of the tools.
 func (c *sdkClient) tools(t *testing.T) []string {
 	t.Helper()
@@ -106,7 +116,7 @@ func TestOfficialClient(t *testing.T) {
 
 			p.Example("notes", "1.1.0")
 			p.MustCommand("upgrade", "notes")
-			<-c.changed
+			c.awaitChange(t)
 			if tools := c.tools(t); !slices.Contains(tools, "notes__outline") {
 				t.Errorf("tools after the upgrade: %v", tools)
 			}
@@ -123,7 +133,7 @@ func TestOfficialClient(t *testing.T) {
 				t.Errorf("the broken version: exit code %d\n%s", out.Code, out)
 			}
 			p.MustCommand("rollback", "notes")
-			<-c.changed
+			c.awaitChange(t)
 			if tools := c.tools(t); slices.Contains(tools, "notes__outline") {
 				t.Errorf("tools after the rollback: %v", tools)
 			}

@@ -298,7 +298,7 @@ func TestRemoteServerIsStartedAnew(t *testing.T) {
 	mcp.AddTool(r.present(), &mcp.Tool{Name: "late"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 		return nil, nil, nil
 	})
-	<-c.changed
+	c.awaitChange(t)
 	if tools := c.tools(t); !slices.Contains(tools, "tracker__late") {
 		t.Errorf("tools: %v", tools)
 	}
@@ -397,7 +397,7 @@ func TestRemoteServerComesLater(t *testing.T) {
 		t.Errorf("status: %s", out)
 	}
 	r.start("two")
-	<-c.changed
+	c.awaitChange(t)
 	if tools := c.tools(t); !slices.Contains(tools, "tracker__echo") {
 		t.Errorf("tools: %v", tools)
 	}
