@@ -306,13 +306,14 @@ func fakeServer() {
 		Folder string   `json:"folder"`
 	}
 	args := os.Args[1:]
-	os.Args = os.Args[:1] // they are the server's and not the library's
+	os.Args = os.Args[:1]   // they are the server's and not the library's
+	environ := os.Environ() // before the library takes its own out
 	p := sdk.New("fake", "1.0.0")
 	sdk.Tool(p, "started", "How it was started.", func(context.Context, struct{}) (start, error) {
 		folder, err := os.Getwd()
 		s := start{Args: args, Folder: folder}
-		for _, entry := range os.Environ() {
-			if strings.HasPrefix(entry, "FAKE_") || strings.HasPrefix(entry, "SOX_REMOTE_") || strings.HasPrefix(entry, "MCP_") || strings.HasPrefix(entry, "HTTPS_PROXY=") {
+		for _, entry := range environ {
+			if strings.HasPrefix(entry, "FAKE_") || strings.HasPrefix(entry, "SOX_REMOTE_") || strings.HasPrefix(entry, "SOX_PLUGIN_NAME=") || strings.HasPrefix(entry, "MCP_") || strings.HasPrefix(entry, "HTTPS_PROXY=") {
 				s.Env = append(s.Env, entry)
 			}
 		}
