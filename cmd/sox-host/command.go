@@ -145,8 +145,12 @@ func (c *call) finish(cmd *command, err error) host.Exit {
 			return code
 		}
 	}
-	if errors.Is(err, host.ErrUnknownPlugin) || errors.Is(err, host.ErrPluginName) {
+	wrong := errors.Is(err, host.ErrPluginName)
+	if wrong || errors.Is(err, host.ErrUnknownPlugin) {
 		for _, name := range c.args {
+			if wrong && host.ValidName(name) { // the error is about another one
+				continue
+			}
 			if hint := c.suggestPlugin(name); hint != "" {
 				return c.fail(cmd, code, suggested(inWords(err), name, hint))
 			}
