@@ -80,6 +80,7 @@ type target struct {
 	serves map[string]bool
 	// attached are plugins that this host only follows: nobody but their owner upgrades them.
 	attached map[string]bool
+	states   map[string]string // by plugin, before the operation
 	host     interface {
 		Status(ctx context.Context) (Status, error)
 		Upgrade(ctx context.Context, req UpgradeRequest, progress func(StepEvent)) (Report, error)
@@ -159,7 +160,9 @@ func askStatus(ctx context.Context, targets []target) {
 			status, err := t.host.Status(ctx)
 			t.err = err
 			t.serves, t.attached = make(map[string]bool, len(status.Plugins)), make(map[string]bool)
+			t.states = make(map[string]string, len(status.Plugins))
 			for _, p := range status.Plugins {
+				t.states[p.Plugin] = p.State
 				if p.Lifetime == lifetimeAttached {
 					t.attached[p.Plugin] = true
 				} else {
@@ -482,7 +485,7 @@ func (r *roller) askPatiently(ctx context.Context, t target, req UpgradeRequest)
 
 // ask asks one host.
 func (r *roller) ask(ctx context.Context, t target, req UpgradeRequest) HostReport {
-	h := HostReport{PID: t.pid, Outcome: OutcomeDone}
+	h := HostReport{PID: t.pid, Outcome: OutcomeDone, Before: t.states[req.Plugin]}
 	report, err := t.host.Upgrade(ctx, req, r.progressOf(t.pid))
 	if err == nil {
 		h.Report, h.exit = &report, report.Exit

@@ -38,6 +38,7 @@ type fakeHost struct {
 
 	busyFor  int  // that many adoptions are answered with busy
 	attached bool // somebody else runs its plugins
+	state    string
 }
 
 const before, after = "1.2.0", "1.3.0"
@@ -71,7 +72,7 @@ func (h *fakeHost) Status(context.Context) (Status, error) {
 	defer h.world.mu.Unlock()
 	status := Status{PID: h.pid}
 	for name, version := range h.runs {
-		p := PluginStatus{Plugin: name, Version: version}
+		p := PluginStatus{Plugin: name, Version: version, State: h.state}
 		if h.attached {
 			p.Lifetime = lifetimeAttached
 		}
@@ -445,6 +446,15 @@ func TestRollRollbackReachesEveryHost(t *testing.T) {
 	r := w.roll(t, RollOptions{Plugins: []string{"notes"}, Request: UpgradeRequest{Rollback: true}})
 	if r.Exit != ExitDone || w.versions("notes") != "1.2.0 1.2.0 1.2.0 1.2.0" || r.Plugins[0].Report.Result != ResultRolledBack {
 		t.Errorf("exit %d, versions %s", r.Exit, w.versions("notes"))
+	}
+}
+
+func TestRollTellsWhatWasThereBefore(t *testing.T) {
+	w := newWorld(2, "notes")
+	w.hosts[0].state, w.hosts[1].state = "cold", "active"
+	p := w.roll(t, RollOptions{Plugins: []string{"notes"}}).Plugins[0]
+	if p.Hosts[0].Before != "cold" || p.Hosts[1].Before != "active" {
+		t.Errorf("%+v", p.Hosts)
 	}
 }
 

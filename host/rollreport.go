@@ -28,7 +28,7 @@ type Outcome string
 
 const (
 	OutcomeDone         Outcome = "done"         // as its Report says
-	OutcomeFailed       Outcome = "failed"       // its old generation serves
+	OutcomeFailed       Outcome = "failed"       // its old generation serves, if there was one
 	OutcomeWentBack     Outcome = "went-back"    // it had done it; another host failed
 	OutcomeStuck        Outcome = "stuck"        // it had done it and could not go back
 	OutcomeUntouched    Outcome = "untouched"    // it was not asked
@@ -43,8 +43,11 @@ type HostReport struct {
 	PID     int     `json:"pid"`
 	Canary  bool    `json:"canary,omitempty"`
 	Outcome Outcome `json:"outcome"`
-	Error   string  `json:"error,omitempty"`
-	Report  *Report `json:"report,omitempty"`
+	// Before is the state of the plugin in this host when the operation began: active, cold, broken or another one of
+	// PluginStatus; "" when the host was not asked.
+	Before string  `json:"before,omitempty"`
+	Error  string  `json:"error,omitempty"`
+	Report *Report `json:"report,omitempty"`
 
 	exit Exit // for a host without a report
 }

@@ -75,7 +75,7 @@ func printPlugin(c *call, p host.PluginRoll, req host.UpgradeRequest) {
 	if header := movement(r); header != "" {
 		c.printf("%s  %s\n", p.Plugin, header)
 	}
-	for _, parts := range [][]string{preparation(r), departure(r, req)} {
+	for _, parts := range [][]string{preparation(r), departure(p, req)} {
 		if len(parts) > 0 {
 			c.printf("  %s\n", strings.Join(parts, "   "))
 		}
@@ -136,9 +136,10 @@ const (
 // hasCutOver says whether a client could have noticed: without a host there is none.
 func hasCutOver(r host.Report) bool { return r.CutoverMS > 0 && !r.NoHost }
 
-// departure is how the old generation went.
-func departure(r host.Report, req host.UpgradeRequest) []string {
-	if !hasCutOver(r) || r.From == "" {
+// departure is how the old generation went, if there was one.
+func departure(p host.PluginRoll, req host.UpgradeRequest) []string {
+	r := p.Report
+	if !hasCutOver(r) || r.From == "" || notRunning(p) {
 		return nil
 	}
 	drained := "no calls to drain"
@@ -218,12 +219,10 @@ func outcome(c *call, p host.PluginRoll, req host.UpgradeRequest) []string {
 	case r.NoHost && undo != "":
 		parts = append(parts, noHost)
 	}
-	if (r.Result == host.ResultRefused || r.Result == host.ResultFailed) && r.From != "" {
-		stays := " still serves"
-		if len(p.Hosts) == 0 {
-			stays = " stays active"
+	if r.Result == host.ResultRefused || r.Result == host.ResultFailed {
+		if stays := whatStays(p, req); stays != "" {
+			parts = append(parts, stays)
 		}
-		parts = append(parts, r.From+stays)
 	}
 	if p.Exit != host.ExitDone && r.Result != host.ResultRefused && r.Result != host.ResultFailed && p.Error != "" {
 		parts = append(parts, p.Error)
@@ -240,6 +239,31 @@ func outcome(c *call, p host.PluginRoll, req host.UpgradeRequest) []string {
 	}
 	return parts
 }
+
+// whatStays says what is served after an operation that failed or was refused, "" where that is not known.
+func whatStays(p host.PluginRoll, req host.UpgradeRequest) string {
+	from := p.Report.From
+	switch {
+	case notRunning(p) && (from == "" || req.Restart || before(p) == "broken"):
+		return "nothing serves"
+	case from == "":
+		return ""
+	case len(p.Hosts) == 0 || notRunning(p): // the next call starts it
+		return from + " stays active"
+	}
+	return from + " still serves"
+}
+
+// before is the state of the plugin in the host that was asked first, "" if none was.
+func before(p host.PluginRoll) string {
+	if len(p.Hosts) == 0 {
+		return ""
+	}
+	return p.Hosts[0].Before
+}
+
+// notRunning says that the host that was asked first had no process of the plugin, and none on its way.
+func notRunning(p host.PluginRoll) bool { return before(p) == "cold" || before(p) == "broken" }
 
 // direction is what an upgrade did: with a pin or a flag it may go down.
 func direction(r host.Report) string {

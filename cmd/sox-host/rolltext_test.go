@@ -94,6 +94,41 @@ notes  refused at gate: breaking change: --allow-breaking accepts it   1.2.0 sti
 `,
 		},
 		{
+			name: "refused where it had stopped as idle",
+			of: []host.PluginRoll{one(host.Report{
+				Plugin: "notes", Result: host.ResultRefused, Exit: host.ExitRefused, From: "1.2.0", To: "2.0.0", FailedStep: "gate", Error: "breaking change",
+			}, host.HostReport{PID: 11, Canary: true, Outcome: host.OutcomeFailed, Before: "cold"})},
+			exit: host.ExitRefused,
+			want: "notes  1.2.0 -> 2.0.0\nnotes  refused at gate: breaking change   1.2.0 stays active\n",
+		},
+		{
+			name: "a restart that fails where nothing ran",
+			of: []host.PluginRoll{one(host.Report{
+				Plugin: "notes", Result: host.ResultFailed, Exit: host.ExitFailed, From: "1.2.0", To: "1.2.0", FailedStep: "ready", Error: "it is exclusive",
+			}, host.HostReport{PID: 11, Canary: true, Outcome: host.OutcomeFailed, Before: "cold"})},
+			exit: host.ExitFailed,
+			req:  host.UpgradeRequest{Restart: true},
+			want: "notes  1.2.0 -> 1.2.0\nnotes  failed at ready: it is exclusive   nothing serves\n",
+		},
+		{
+			name: "an upgrade that fails where the version before could not start",
+			of: []host.PluginRoll{one(host.Report{
+				Plugin: "notes", Result: host.ResultFailed, Exit: host.ExitFailed, From: "1.2.0", To: "1.3.0", FailedStep: "ready", Error: "it is exclusive",
+			}, host.HostReport{PID: 11, Canary: true, Outcome: host.OutcomeFailed, Before: "broken"})},
+			exit: host.ExitFailed,
+			want: "notes  1.2.0 -> 1.3.0\nnotes  failed at ready: it is exclusive   nothing serves\n",
+		},
+		{
+			name: "an upgrade where nothing ran",
+			of: []host.PluginRoll{one(host.Report{
+				Plugin: "notes", Result: host.ResultUpgraded, From: "1.2.0", To: "1.3.0", Generation: 8, StartedMS: 63.2, CutoverMS: 0.4,
+			}, host.HostReport{PID: 11, Canary: true, Outcome: host.OutcomeDone, Before: "cold"})},
+			want: `notes  1.2.0 -> 1.3.0
+  started 63ms   cut over (generation 8) in 0.4ms
+notes  upgraded to 1.3.0   0 calls failed   undo: sox-host rollback notes
+`,
+		},
+		{
 			name: "text of a plugin cannot forge lines",
 			of: []host.PluginRoll{one(host.Report{
 				Plugin: "notes", Result: host.ResultFailed, Exit: host.ExitFailed, FailedStep: "start", Error: "exit 1: boom\nnotes  upgraded to 9.9.9\x1b[2J",
