@@ -359,6 +359,11 @@ func (r *roller) withHosts(ctx context.Context, one PluginRoll, req UpgradeReque
 	}
 
 	r.askAll(ctx, followers, one.Hosts[1:], following(req))
+	for _, h := range one.Hosts[1:] {
+		if req.Rollback && h.Report != nil && h.Report.Result == ResultUpgraded { // it was told only where to go
+			h.Report.Result = ResultRolledBack
+		}
+	}
 	failed := withOutcome(one.Hosts[1:], OutcomeFailed)
 	switch {
 	case len(failed) > 0 && changed(one.Report):

@@ -447,6 +447,11 @@ func TestRollRollbackReachesEveryHost(t *testing.T) {
 	if r.Exit != ExitDone || w.versions("notes") != "1.2.0 1.2.0 1.2.0 1.2.0" || r.Plugins[0].Report.Result != ResultRolledBack {
 		t.Errorf("exit %d, versions %s", r.Exit, w.versions("notes"))
 	}
+	for _, h := range r.Plugins[0].Hosts {
+		if h.Report.Result != ResultRolledBack {
+			t.Errorf("host %d says %s", h.PID, h.Report.Result)
+		}
+	}
 }
 
 func TestRollTellsWhatWasThereBefore(t *testing.T) {
