@@ -80,8 +80,10 @@ func located(data []byte, err error) error {
 		e.what = fmt.Sprintf("member %q is there twice: take one out", dotted(syntax.JSONPointer))
 	case ended:
 		e.what = `the file ends in the middle of its object: add the }, ] or " that is missing`
+	case jsontext.Value(before).IsValid():
+		e.what = "there is more behind the object, and JSON has no comments: take it out"
 	default:
-		e.what = fmt.Sprintf("%v: JSON has double quotes around names and texts, a comma between two members, and none before } or ]", syntax.Err)
+		e.what = fmt.Sprintf("%v: JSON has double quotes around names and texts, a comma between two members, none before } or ], and no comments", syntax.Err)
 	}
 	return e
 }
