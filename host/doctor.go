@@ -464,7 +464,7 @@ func (d *doctor) file(f PluginFile, subject string) {
 		text, fix = before, command
 	}
 	if before, name, ok := strings.Cut(text, ": rename it to "); ok && !strings.HasPrefix(name, "NAME") {
-		text, fix = before, "mv "+store.QuoteArg(f.Path)+" "+store.QuoteArg(filepath.Join(filepath.Dir(f.Path), name))
+		text, fix = before, "mv -i "+store.QuoteArg(f.Path)+" "+store.QuoteArg(filepath.Join(filepath.Dir(f.Path), name))
 	}
 	if f.Verdict == store.BadSettings {
 		fix = "sox-host help " + settingsTopic
