@@ -196,7 +196,16 @@ func unknownPlugin(name, dir string, missing bool) error {
 }
 
 // ErrPluginName: what was given as the name of a plugin cannot be one. It is an ErrUsage.
-var ErrPluginName = fmt.Errorf("%w: a name starts with a letter a-z and has at most 32 characters a-z, 0-9 and -", ErrUsage)
+var ErrPluginName error = pluginNameError{}
+
+// pluginNameError is made without any work at the start of a program.
+type pluginNameError struct{}
+
+func (pluginNameError) Error() string {
+	return ErrUsage.Error() + ": a name starts with a letter a-z and has at most 32 characters a-z, 0-9 and -"
+}
+
+func (pluginNameError) Unwrap() error { return ErrUsage }
 
 // checkName refuses what cannot name a plugin.
 func checkName(name string) error {

@@ -139,7 +139,7 @@ func suggestCommand(all []*command, typed string) string {
 			names = append(names, c.name)
 		}
 	}
-	if name := cmp.Or(otherNames[typed], host.NearestWord(typed, names)); name != "" {
+	if name := cmp.Or(ourName(typed), host.NearestWord(typed, names)); name != "" {
 		return fmt.Sprintf(": did you mean %q?", name)
 	}
 	return ""

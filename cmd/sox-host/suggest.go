@@ -39,11 +39,35 @@ func suggestFlag(fs *pflag.FlagSet, err error) string {
 	return ""
 }
 
-// otherNames are what other programs call commands of this one.
-var otherNames = map[string]string{
-	"ls": "list", "ps": "status", "show": "info", "add": "install", "rm": "remove", "delete": "remove", "uninstall": "remove",
-	"update": "upgrade", "downgrade": "rollback", "undo": "rollback", "reload": "restart", "run": "serve", "start": "serve",
-	"check": "doctor", "init": "new", "create": "new", "-v": "version", "-V": "version",
+// ourName returns the command that other programs call typed; "" for none.
+func ourName(typed string) string {
+	switch typed {
+	case "ls":
+		return "list"
+	case "ps":
+		return "status"
+	case "show":
+		return "info"
+	case "add":
+		return "install"
+	case "rm", "delete", "uninstall":
+		return "remove"
+	case "update":
+		return "upgrade"
+	case "downgrade", "undo":
+		return "rollback"
+	case "reload":
+		return "restart"
+	case "run", "start":
+		return "serve"
+	case "check":
+		return "doctor"
+	case "init", "create":
+		return "new"
+	case "-v", "-V":
+		return "version"
+	}
+	return ""
 }
 
 // suggestPlugin names the plugin that was probably meant by one that nobody knows, or else some that there are. It
