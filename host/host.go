@@ -31,6 +31,8 @@ const (
 	// wakeDelay is how long after the first request a host begins to listen for commands and to watch its folder:
 	// 20 ms, in which 20 plugins are listed from the cache twice over.
 	wakeDelay = 20 * time.Millisecond
+	// listenRetry is how long after a failure the control socket is tried again: 30 s, as for a plugin's log.
+	listenRetry = 30 * time.Second
 	// warmDelay is how long after the first request what the next host begins with is written: 3 s, by when the lists
 	// of most plugins are known.
 	warmDelay = 3 * time.Second
@@ -223,12 +225,11 @@ func (h *Host) attend() {
 	}
 	h.work.Go(func() {
 		h.ensureFolder()
-		err := control.ListenAndServe(h.ctx, h.home.Dir(), h.cfg.PluginsDir, h, nil, func(err error) {
-			h.log.Warn("control socket", "error", err)
+		h.listen(func() error {
+			return control.ListenAndServe(h.ctx, h.home.Dir(), h.cfg.PluginsDir, h, nil, func(err error) {
+				h.log.Warn("control socket", "error", err)
+			})
 		})
-		if err != nil {
-			h.log.Error("no control socket: sox-host status and upgrade will not find this host", "error", err)
-		}
 	})
 	h.work.Go(func() {
 		if err := h.home.Sweep(); err != nil {
@@ -254,6 +255,23 @@ func (h *Host) attend() {
 	})
 	if os.Getpid() == 1 { // of a container: every orphan in it becomes the host's child
 		h.work.Go(func() { h.spawner.ReapOrphans(h.ctx) })
+	}
+}
+
+// listen serves the control socket until ctx ends, by a serve that returns nil then. One that fails is called again: a full
+// disk, or a folder's mode, is usually seen to.
+func (h *Host) listen(serve func() error) {
+	for told := false; ; told = true {
+		err := serve()
+		if err == nil {
+			return
+		}
+		if !told {
+			h.log.Error("no control socket: sox-host status and upgrade will not find this host until there is one", "error", err)
+		}
+		if !h.pause(listenRetry) {
+			return
+		}
 	}
 }
 

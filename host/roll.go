@@ -57,7 +57,7 @@ func Roll(ctx context.Context, o RollOptions) (RollReport, error) {
 			remotes, err := Remotes(ctx, o.Home, o.PluginsDir)
 			targets := make([]target, 0, len(remotes))
 			for _, remote := range remotes {
-				targets = append(targets, target{pid: remote.PID, err: remote.Err, host: remote})
+				targets = append(targets, target{pid: remote.PID, path: remote.path, err: remote.Err, host: remote})
 			}
 			return targets, err
 		},
@@ -76,7 +76,8 @@ func Roll(ctx context.Context, o RollOptions) (RollReport, error) {
 // target is a running host during a roll.
 type target struct {
 	pid    int
-	err    error // why it cannot be asked, nil if it can
+	path   string // of its socket: in two containers, two hosts can have one pid
+	err    error  // why it cannot be asked, nil if it can
 	serves map[string]bool
 	// attached are plugins that this host only follows: nobody but their owner upgrades them.
 	attached map[string]bool
@@ -137,7 +138,13 @@ func (r *roller) roll(ctx context.Context) (RollReport, error) {
 		return RollReport{}, err
 	}
 	report := RollReport{Plugins: []PluginRoll{}, Skipped: gone}
-	for _, name := range names {
+	for i, name := range names {
+		if i > 0 { // the one before took its time: hosts have come and gone
+			if now, err := r.remotes(ctx); err == nil {
+				askStatus(ctx, now)
+				targets = now
+			}
+		}
 		report.Plugins = append(report.Plugins, r.rollOne(ctx, name, targets))
 	}
 	report.Exit = combine(report.Plugins)
@@ -252,6 +259,7 @@ func (r *roller) rollOne(ctx context.Context, name string, targets []target) Plu
 	var serving, silent, attached []target
 	for _, t := range targets {
 		switch {
+		case gone(t.err): // it has ended since it was found
 		case t.err != nil:
 			silent = append(silent, t)
 		case t.attached[name]:
@@ -279,12 +287,12 @@ func (r *roller) rollOne(ctx context.Context, name string, targets []target) Plu
 	case len(serving) > 0 && req.Rollback && !known:
 		one = one.failed(ExitNotFound, fmt.Errorf("%s was removed, and with it what it could go back to: to have a version of it, run sox-host install FILE", name))
 	case len(serving) > 0:
-		one = r.withHosts(ctx, one, req, serving)
+		one = r.withHosts(ctx, one, req, serving, targets)
 	case len(attached) > 0: // which says why not
-		one = r.withHosts(ctx, one, req, attached[:1])
+		one = r.withHosts(ctx, one, req, attached[:1:1], targets)
 		attached = attached[1:]
 	default:
-		one = r.withoutHost(ctx, one, req)
+		one = r.withoutHost(ctx, one, req, targets)
 	}
 	if one.Report.Pinned != "" && !req.Rollback && !req.Restart {
 		one.Held = r.held(r.Home, r.PluginsDir, req)
@@ -330,7 +338,7 @@ func (one PluginRoll) failed(exit Exit, err error) PluginRoll {
 	return one
 }
 
-func (r *roller) withoutHost(ctx context.Context, one PluginRoll, req UpgradeRequest) PluginRoll {
+func (r *roller) withoutHost(ctx context.Context, one PluginRoll, req UpgradeRequest, known []target) PluginRoll {
 	if req.Restart {
 		return one.failed(ExitNoHost, fmt.Errorf("no running host serves %q: there is nothing to restart", one.Plugin))
 	}
@@ -339,10 +347,33 @@ func (r *roller) withoutHost(ctx context.Context, one PluginRoll, req UpgradeReq
 		return one.failed(exitOf(err), err)
 	}
 	one.Report, one.Exit, one.Error = report, report.Exit, report.Error
+	if !changed(report) {
+		return one
+	}
+	late := r.newcomers(ctx, one.Plugin, known) // which began before the commit
+	one.Hosts = make([]HostReport, len(late))
+	r.askAll(ctx, late, one.Hosts, following(req))
+	if failed := withOutcome(one.Hosts, OutcomeFailed); len(failed) > 0 {
+		one.Exit, one.Error = ExitPartial, describe(failed)
+	}
 	return one
 }
 
-func (r *roller) withHosts(ctx context.Context, one PluginRoll, req UpgradeRequest, serving []target) PluginRoll {
+// newcomers are the hosts that serve a plugin, or cannot be asked, and are not known.
+func (r *roller) newcomers(ctx context.Context, name string, known []target) []target {
+	targets, err := r.remotes(ctx)
+	if err != nil { // nobody is asked whom nothing is known of
+		return nil
+	}
+	targets = slices.DeleteFunc(targets, func(t target) bool {
+		return slices.ContainsFunc(known, func(k target) bool { return k.pid == t.pid && k.path == t.path })
+	})
+	askStatus(ctx, targets)
+	return slices.DeleteFunc(targets, func(t target) bool { return gone(t.err) || t.err == nil && !t.serves[name] })
+}
+
+// withHosts asks the first of serving, and then the others. known are all hosts that there were.
+func (r *roller) withHosts(ctx context.Context, one PluginRoll, req UpgradeRequest, serving, known []target) PluginRoll {
 	canary, followers := serving[0], serving[1:]
 	one.Hosts = append(one.Hosts, r.ask(ctx, canary, req))
 	for _, t := range followers {
@@ -357,6 +388,11 @@ func (r *roller) withHosts(ctx context.Context, one PluginRoll, req UpgradeReque
 	if first.Outcome != OutcomeDone || req.DryRun {
 		return one
 	}
+	// Those that began before the commit, and were not there when the roll began.
+	for _, t := range r.newcomers(ctx, one.Plugin, known) {
+		serving, one.Hosts = append(serving, t), append(one.Hosts, HostReport{PID: t.pid})
+	}
+	followers = serving[1:]
 
 	r.askAll(ctx, followers, one.Hosts[1:], following(req))
 	for _, h := range one.Hosts[1:] {
@@ -410,7 +446,7 @@ func (r *roller) goBack(ctx context.Context, one PluginRoll, serving []target, f
 	one.Error = describe(failed)
 	one.Report.Result, one.Report.Exit, one.Report.Error = ResultFailed, one.Exit, one.Error
 
-	undo := UpgradeRequest{Plugin: one.Plugin, Rollback: true, AllowDowngrade: true, AllowBreaking: true, DrainTimeoutMS: r.Request.DrainTimeoutMS}
+	undo := UpgradeRequest{Plugin: one.Plugin, Rollback: true, Leave: one.Report.ToSHA256, AllowDowngrade: true, AllowBreaking: true, DrainTimeoutMS: r.Request.DrainTimeoutMS}
 	back := r.ask(ctx, serving[0], undo)
 	if !markBack(&one.Hosts[0], back) {
 		one.Exit = ExitPartial
@@ -420,7 +456,8 @@ func (r *roller) goBack(ctx context.Context, one PluginRoll, serving []target, f
 	var came []target
 	var at []int
 	for i, h := range one.Hosts {
-		if i > 0 && h.Outcome == OutcomeDone && changed(*h.Report) {
+		// One that is not waited for any more goes on by itself, and is asked once it has done so.
+		if i > 0 && (h.Outcome == OutcomeUnknown || h.Outcome == OutcomeDone && changed(*h.Report)) {
 			came, at = append(came, serving[i]), append(at, i)
 		}
 	}
@@ -435,6 +472,11 @@ func (r *roller) goBack(ctx context.Context, one PluginRoll, serving []target, f
 	if len(stuck) > 0 {
 		one.Exit = ExitPartial
 		one.Error += "; going back: " + describe(stuck)
+		return one
+	}
+	if silent := withOutcome(one.Hosts, OutcomeUnresponsive); len(silent) > 0 {
+		one.Exit = ExitPartial
+		one.Error += "; the hosts that answer went back to the build before; not known of: " + describe(silent)
 		return one
 	}
 	one.Error += "; all hosts went back to the build before"
@@ -488,8 +530,11 @@ func (r *roller) askPatiently(ctx context.Context, t target, req UpgradeRequest)
 	}
 }
 
-// ask asks one host.
+// ask asks one host, unless it is known that it cannot be asked.
 func (r *roller) ask(ctx context.Context, t target, req UpgradeRequest) HostReport {
+	if t.err != nil {
+		return HostReport{PID: t.pid, Outcome: OutcomeUnresponsive, Error: t.err.Error()}
+	}
 	h := HostReport{PID: t.pid, Outcome: OutcomeDone, Before: t.states[req.Plugin]}
 	report, err := t.host.Upgrade(ctx, req, r.progressOf(t.pid))
 	if err == nil {
@@ -512,17 +557,19 @@ func (r *roller) ask(ctx context.Context, t target, req UpgradeRequest) HostRepo
 		h.Outcome, h.Error = OutcomeEnded, "the host ended before it answered"
 	case errors.Is(err, ErrUnresponsive):
 		h.Outcome = OutcomeUnresponsive
-	case failed != nil && failed.Code == wire.CodeShuttingDown:
-		h.Outcome = OutcomeEnded
 	default:
 		h.Outcome = OutcomeFailed
 	}
 	return h
 }
 
-// gone: the connection ended, or there was none to be had.
+// gone: the host says that it ends, the connection ended, or there was none to be had.
 func gone(err error) bool {
 	var lost *rpc.LostError
+	var failed *wire.Error
+	if errors.As(err, &failed) && failed.Code == wire.CodeShuttingDown {
+		return true
+	}
 	return errors.As(err, &lost) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
 }
 

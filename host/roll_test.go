@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +27,7 @@ type world struct {
 	previous  map[string]string
 	hosts     []*fakeHost
 	log       []string // what hosts were asked, in order
+	left      string   // by the last rollback
 }
 
 // fakeHost is one host of a world. newest is the version that an upgrade finds.
@@ -36,9 +40,11 @@ type fakeHost struct {
 	fail   map[string]Report // by "PLUGIN KIND": the host reports this instead of doing it
 	err    map[string]error  // by "PLUGIN KIND": no report comes
 
-	busyFor  int  // that many adoptions are answered with busy
-	attached bool // somebody else runs its plugins
-	state    string
+	statusErr error  // in place of a status
+	unawaited func() // ends the waiting for its next adoption, which it does all the same
+	busyFor   int    // that many adoptions are answered with busy
+	attached  bool   // somebody else runs its plugins
+	state     string
 }
 
 const before, after = "1.2.0", "1.3.0"
@@ -70,6 +76,9 @@ func kindOf(req UpgradeRequest) string {
 func (h *fakeHost) Status(context.Context) (Status, error) {
 	h.world.mu.Lock()
 	defer h.world.mu.Unlock()
+	if h.statusErr != nil {
+		return Status{}, h.statusErr
+	}
 	status := Status{PID: h.pid}
 	for name, version := range h.runs {
 		p := PluginStatus{Plugin: name, Version: version, State: h.state}
@@ -110,11 +119,12 @@ func (h *fakeHost) Upgrade(ctx context.Context, req UpgradeRequest, progress fun
 	case "adopt":
 		to = w.committed[req.Plugin]
 	case "rollback":
+		w.left = req.Leave
 		to, report.Result = w.previous[req.Plugin], ResultRolledBack
 	case "restart":
 		to, report.Result = h.runs[req.Plugin], ResultRestarted
 	}
-	report.To = to
+	report.To, report.ToSHA256 = to, "sum of "+to
 	switch {
 	case req.DryRun:
 		report.Result = ResultPlanned
@@ -127,6 +137,11 @@ func (h *fakeHost) Upgrade(ctx context.Context, req UpgradeRequest, progress fun
 		w.previous[req.Plugin], w.committed[req.Plugin] = w.committed[req.Plugin], to
 	}
 	h.runs[req.Plugin] = to
+	if cancel := h.unawaited; req.Adopt && cancel != nil {
+		h.unawaited = nil
+		cancel()
+		return Report{}, ctx.Err()
+	}
 	return report, nil
 }
 
@@ -161,8 +176,10 @@ func (w *world) roller(o RollOptions) *roller {
 		names: func(string) ([]string, []string, error) { return slices.Sorted(maps.Keys(w.committed)), nil, nil },
 		lock:  func(string, string, string) (func(), error) { return func() {}, nil },
 		known: func(string) bool { return true },
-		offline: func(_ context.Context, _, _ string, req UpgradeRequest, _ func(StepEvent)) (Report, error) {
+		offline: func(_ context.Context, _, _ string, req UpgradeRequest, progress func(StepEvent)) (Report, error) {
 			w.log = append(w.log, "offline "+req.Plugin+" "+kindOf(req))
+			progress(StepEvent{Plugin: req.Plugin, Step: "start"})
+			w.committed[req.Plugin] = after
 			return Report{Plugin: req.Plugin, Result: ResultUpgraded, To: after, NoHost: true}, nil
 		},
 	}
@@ -552,6 +569,124 @@ func TestRollUndoesThoughTheUserGaveUp(t *testing.T) {
 	}
 	if r.Exit != ExitFailed || w.versions("notes") != "1.2.0 1.2.0 1.2.0" {
 		t.Errorf("exit %d, versions %s", r.Exit, w.versions("notes"))
+	}
+}
+
+// begins adds one more host to the world, on the build before, when the first one is asked. It is called by Progress.
+func (w *world) begins() *fakeHost {
+	late := newWorld(1, slices.Collect(maps.Keys(w.committed))...).hosts[0]
+	late.world, late.pid = w, 200
+	w.hosts = append(w.hosts, late)
+	return late
+}
+
+// A client that is started while the first host is at it still starts the build before.
+func TestRollReachesAHostThatBegins(t *testing.T) {
+	for name, test := range map[string]struct {
+		hosts    int
+		late     func(*fakeHost)
+		exit     Exit
+		outcomes string
+		versions string // committed, of the hosts that were there, and of the one that begins
+	}{
+		"behind the canary": {1, func(*fakeHost) {}, ExitDone, "100:done 200:done", "1.3.0 1.3.0 1.3.0"},
+		"behind the others": {2, func(*fakeHost) {}, ExitDone, "100:done 101:done 200:done", "1.3.0 1.3.0 1.3.0 1.3.0"},
+		"and cannot follow": {
+			1, func(h *fakeHost) { h.fail["notes adopt"] = failedAt("broken", ExitFailed) },
+			ExitFailed, "100:went-back 200:failed", "1.2.0 1.2.0 1.2.0",
+		},
+		"and does not answer": {1, func(h *fakeHost) { h.silent = true }, ExitPartial, "100:done 200:unresponsive", "1.3.0 1.3.0 1.2.0"},
+		"and serves nothing":  {1, func(h *fakeHost) { delete(h.runs, "notes") }, ExitDone, "100:done", "1.3.0 1.3.0 "},
+		"without a host":      {0, func(*fakeHost) {}, ExitDone, "200:done", "1.3.0 1.3.0"},
+		"without a host, and cannot follow": {
+			0, func(h *fakeHost) { h.fail["notes adopt"] = failedAt("broken", ExitFailed) },
+			ExitPartial, "200:failed", "1.3.0 1.2.0",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(test.hosts, "notes")
+			w.committed["notes"] = before
+			begun := false
+			r := w.roll(t, RollOptions{Plugins: []string{"notes"}, Progress: func(int, StepEvent) {
+				if !begun {
+					begun = true
+					test.late(w.begins())
+				}
+			}})
+			if r.Exit != test.exit || outcomes(r.Plugins[0]) != test.outcomes || w.versions("notes") != test.versions {
+				t.Errorf("exit %d, outcomes %s, versions %s; want %d, %s, %s; %s", r.Exit, outcomes(r.Plugins[0]), w.versions("notes"), test.exit, test.outcomes, test.versions, r.Plugins[0].Error)
+			}
+		})
+	}
+}
+
+// A roll of everything takes its time: the hosts are looked for again before each plugin.
+func TestRollOfAllReachesAHostThatBegins(t *testing.T) {
+	w := newWorld(1, "echo", "notes")
+	r := w.roll(t, RollOptions{All: true, Progress: func(pid int, s StepEvent) {
+		if s.Plugin == "echo" && len(w.hosts) == 1 {
+			w.begins()
+			w.hosts[0].silent = true // and this one ends soon
+		}
+	}})
+	if len(r.Plugins) != 2 || outcomes(r.Plugins[1]) != "200:done 100:unresponsive" || !r.Plugins[1].Hosts[0].Canary {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A host that ends between being found and being asked what it serves is not there, and no reason for anything.
+func TestRollForgetsAHostThatHasEnded(t *testing.T) {
+	for name, err := range map[string]error{
+		"connection lost": &rpc.LostError{Phase: rpc.Sent},
+		"no socket":       &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+		"shutting down":   wire.Errorf(wire.CodeShuttingDown, "the host is shutting down"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(2, "notes")
+			w.hosts[0].statusErr = err
+			r := w.roll(t, RollOptions{Plugins: []string{"notes"}})
+			if r.Exit != ExitDone || outcomes(r.Plugins[0]) != "101:done" {
+				t.Errorf("exit %d, outcomes %s", r.Exit, outcomes(r.Plugins[0]))
+			}
+		})
+	}
+}
+
+// The user stops waiting while one host has failed and another is still at it: that one goes on by itself, and has to
+// come back as well.
+func TestRollTakesBackWhoIsNotWaitedFor(t *testing.T) {
+	w := newWorld(3, "notes")
+	ctx, cancel := context.WithCancel(t.Context())
+	w.hosts[1].fail["notes adopt"] = failedAt("broken", ExitFailed)
+	w.hosts[2].unawaited = cancel
+	r, err := w.roller(RollOptions{Plugins: []string{"notes"}}).roll(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := r.Plugins[0]; r.Exit != ExitFailed || outcomes(p) != "100:went-back 101:failed 102:went-back" || w.versions("notes") != "1.2.0 1.2.0 1.2.0 1.2.0" {
+		t.Errorf("exit %d, outcomes %s, versions %s; %s", r.Exit, outcomes(p), w.versions("notes"), p.Error)
+	}
+}
+
+// Of a host that does not answer nobody knows whether it went back.
+func TestRollDoesNotSayThatASilentHostWentBack(t *testing.T) {
+	w := newWorld(3, "notes")
+	w.hosts[1].fail["notes adopt"] = failedAt("broken", ExitFailed)
+	w.hosts[2].err["notes adopt"] = ErrUnresponsive
+	r := w.roll(t, RollOptions{Plugins: []string{"notes"}})
+	p := r.Plugins[0]
+	if r.Exit != ExitPartial || strings.Contains(p.Error, "all hosts") || !strings.Contains(p.Error, "not known of: host 102") {
+		t.Errorf("exit %d, %s", r.Exit, p.Error)
+	}
+}
+
+// What the way back leaves is named: a host that has gone back by itself meanwhile must not be sent to it again.
+func TestRollSaysWhatTheWayBackLeaves(t *testing.T) {
+	w := newWorld(2, "notes")
+	w.hosts[1].fail["notes adopt"] = failedAt("broken", ExitFailed)
+	w.roll(t, RollOptions{Plugins: []string{"notes"}})
+	if w.left != "sum of "+after {
+		t.Errorf("leaves %q", w.left)
 	}
 }
 

@@ -36,9 +36,11 @@ func (h *Host) watch(ctx context.Context) {
 	if !watched && !h.restless() {
 		h.log.Warn("the plugins folder is not watched: it is looked at again and again", "pause", againDelay.String(), "error", failed)
 	}
-	quiet, again := time.NewTimer(watchDelay), time.NewTimer(againDelay)
+	quiet, busy, again := time.NewTimer(watchDelay), time.NewTimer(watchDelay), time.NewTimer(againDelay)
 	quiet.Stop()
+	busy.Stop()
 	defer quiet.Stop()
+	defer busy.Stop()
 	defer again.Stop()
 	for {
 		if again.Stop(); !watched || h.restless() {
@@ -47,9 +49,12 @@ func (h *Host) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case _, ok := <-w.Events: // of any kind: a chmod +x makes a plugin ready
+		case event, ok := <-w.Events: // of any kind: a chmod +x makes a plugin ready
 			if !ok {
 				return
+			}
+			if event.Name == h.cfg.PluginsDir && event.Has(fsnotify.Remove|fsnotify.Rename) {
+				watched = false // the watch went with the folder, and another one may have its name already
 			}
 			quiet.Reset(watchDelay)
 		case err, ok := <-w.Errors:
@@ -59,9 +64,21 @@ func (h *Host) watch(ctx context.Context) {
 			h.log.Warn("events of the plugins folder were lost; looking again", "error", err)
 			quiet.Reset(watchDelay)
 		case <-quiet.C:
-			h.folderChanged(ctx)
+			if !watched {
+				watched, _ = h.lookAgain(w, watched)
+			}
+			if h.folderChanged(ctx) {
+				busy.Reset(watchDelay)
+			}
+		case <-busy.C:
+			if h.upgradeNewer(ctx) {
+				busy.Reset(watchDelay)
+			}
 		case <-again.C:
-			watched = h.lookAgain(ctx, w, watched)
+			var mended bool
+			if watched, mended = h.lookAgain(w, watched); mended && h.folderChanged(ctx) {
+				busy.Reset(watchDelay)
+			}
 		}
 	}
 }
@@ -73,8 +90,8 @@ func (h *Host) restless() bool {
 	return h.unread || h.unfiled
 }
 
-// lookAgain looks at the folder without an event, and says whether it is watched now.
-func (h *Host) lookAgain(ctx context.Context, w *fsnotify.Watcher, watched bool) bool {
+// lookAgain looks at the folder without an event, and says whether it is watched now, and whether it can be read again.
+func (h *Host) lookAgain(w *fsnotify.Watcher, watched bool) (now, mended bool) {
 	h.mu.Lock()
 	unread := h.unread
 	h.mu.Unlock()
@@ -84,12 +101,9 @@ func (h *Host) lookAgain(ctx context.Context, w *fsnotify.Watcher, watched bool)
 	}
 	h.scan(store.Scan)
 	h.mu.Lock()
-	mended := unread && !h.unread
+	mended = unread && !h.unread
 	h.mu.Unlock()
-	if mended {
-		h.folderChanged(ctx)
-	}
-	return watched
+	return watched, mended
 }
 
 // reconfigure reads the settings of every plugin again: which tools are shown, under which names, and in which
@@ -111,8 +125,8 @@ func (h *Host) reconfigure() {
 	}
 }
 
-// folderChanged acts on the folder's present content.
-func (h *Host) folderChanged(ctx context.Context) {
+// folderChanged acts on the folder's present content. It reports that a plugin was busy, see upgradeNewer.
+func (h *Host) folderChanged(ctx context.Context) (busy bool) {
 	h.reconfigure()
 	h.scan(store.Scan)
 	h.mu.Lock()
@@ -121,12 +135,21 @@ func (h *Host) folderChanged(ctx context.Context) {
 	for _, s := range slots {
 		s.Retry()
 	}
+	return h.upgradeNewer(ctx)
+}
+
+// upgradeNewer upgrades to what is newer in the folder, with WatchAll. It reports that a plugin was busy and has to be seen
+// to again: all hosts that watch a folder move at the same moment, and one at a time may upgrade a plugin.
+func (h *Host) upgradeNewer(ctx context.Context) (busy bool) {
 	if h.cfg.Watch != WatchAll {
-		return
+		return false
 	}
+	h.mu.Lock()
+	slots := h.orderedLocked()
+	h.mu.Unlock()
 	listing, err := store.Scan(h.cfg.PluginsDir)
 	if err != nil {
-		return
+		return false
 	}
 	for _, s := range slots {
 		best := listing.Candidates(s.Name())
@@ -134,9 +157,11 @@ func (h *Host) folderChanged(ctx context.Context) {
 			continue
 		}
 		report := h.Upgrade(ctx, UpgradeRequest{Plugin: s.Name()}, nil)
+		busy = busy || report.Exit == ExitBusy
 		if changed(report) {
 			prune(ctx, h.home.Dir())
 		}
 		h.log.Info("upgrade by watching the folder", "plugin", s.Name(), "result", string(report.Result), "from", report.From, "to", report.To, "error", report.Error)
 	}
+	return busy
 }

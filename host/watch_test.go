@@ -58,7 +58,7 @@ func TestFolderThatComesLater(t *testing.T) {
 			}
 			defer w.Close()
 			h.scan(store.Scan)
-			watched := h.lookAgain(t.Context(), w, false)
+			watched, _ := h.lookAgain(w, false)
 			if !h.restless() {
 				t.Error("it is not looked at again")
 			}
@@ -72,8 +72,8 @@ func TestFolderThatComesLater(t *testing.T) {
 				t.Fatal(err)
 			}
 			dropFile(t, dir, "late_v1.0.0")
-			if watched = h.lookAgain(t.Context(), w, watched); !watched || h.restless() {
-				t.Errorf("watched %v, looked at again %v", watched, h.restless())
+			if watched, mended := h.lookAgain(w, watched); !watched || !mended || h.restless() {
+				t.Errorf("watched %v, mended %v, looked at again %v", watched, mended, h.restless())
 			}
 			if h.slot("late") == nil || len(h.Status().Problems) > 0 {
 				t.Errorf("not served: %q", h.Status().Problems)

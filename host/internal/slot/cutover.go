@@ -12,14 +12,19 @@ import (
 
 // commit records the new build as the active one. From here on the next start picks it.
 func (u *upgrade) commit(ctx context.Context) error {
-	action := "upgrade"
-	if u.req.Rollback {
-		action = "rollback"
-	}
 	select {
 	case <-u.new.dead:
 		return u.new.deathError()
 	default:
+	}
+	return u.record(ctx)
+}
+
+// record is commit without a look at a candidate.
+func (u *upgrade) record(ctx context.Context) error {
+	action := "upgrade"
+	if u.req.Rollback {
+		action = "rollback"
 	}
 	u.s.mu.Lock()
 	leaves := u.s.reverting // the old one has just ended in its probation: it is no build to come back to

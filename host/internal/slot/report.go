@@ -56,13 +56,16 @@ const (
 
 // UpgradeRequest asks for another build of one plugin. The zero value of every member is the default.
 type UpgradeRequest struct {
-	Plugin         string `json:"plugin"`
-	To             string `json:"to,omitempty"`         // exact version
-	Constraint     string `json:"constraint,omitempty"` // "~> 1.2"
-	Prerelease     bool   `json:"pre,omitempty"`        // consider prereleases
-	Rollback       bool   `json:"rollback,omitempty"`   // to the previous build
-	Restart        bool   `json:"restart,omitempty"`    // the same build again
-	Adopt          bool   `json:"adopt,omitempty"`      // to the committed build, without committing
+	Plugin     string `json:"plugin"`
+	To         string `json:"to,omitempty"`         // exact version
+	Constraint string `json:"constraint,omitempty"` // "~> 1.2"
+	Prerelease bool   `json:"pre,omitempty"`        // consider prereleases
+	Rollback   bool   `json:"rollback,omitempty"`   // to the previous build
+	// Leave is the sha256 of the build that a rollback leaves, "" for whichever is committed. Where another one is
+	// committed by now, somebody has gone back already, and that one is adopted.
+	Leave          string `json:"leave,omitempty"`
+	Restart        bool   `json:"restart,omitempty"` // the same build again
+	Adopt          bool   `json:"adopt,omitempty"`   // to the committed build, without committing
 	AllowDowngrade bool   `json:"allow_downgrade,omitempty"`
 	AllowBreaking  bool   `json:"allow_breaking,omitempty"`
 	DryRun         bool   `json:"dry_run,omitempty"`

@@ -18,6 +18,9 @@ func (u *upgrade) resolve(ctx context.Context) (err error) {
 	if u.state, err = s.cfg.State.Load(s.name); err != nil {
 		return u.fail(StepResolve, ExitFailed, err)
 	}
+	if u.req.Rollback && u.req.Leave != "" && u.req.Leave != u.state.Active.SHA256 {
+		u.req.Rollback, u.req.Adopt = false, true
+	}
 	if u.old == nil && !(u.req.Adopt && !u.oldRef.IsZero()) { // adopting starts from what this host shows
 		u.oldRef = u.state.Active
 	}
@@ -51,14 +54,41 @@ func (u *upgrade) resolve(ctx context.Context) (err error) {
 	u.done(StepResolve, u.report.To)
 
 	// A plugin that does not run has nothing to be swapped; its next start picks this build anyway.
-	if u.build.Ref() == u.oldRef && !u.req.Restart {
+	same := u.build.Ref() == u.oldRef && !u.req.Restart
+	if same && (u.req.Adopt || u.state.Active == u.oldRef || u.state.Active.IsZero()) {
 		u.report.Result = ResultUnchanged
 		return nil
 	}
 	if err := u.earlyGates(); err != nil {
 		return err
 	}
+	if same && !u.req.DryRun {
+		return u.commitAlone(ctx)
+	}
 	return nil
+}
+
+// commitAlone commits the build that this host runs already. Another one is committed: another host has gone back from
+// this one, or went on while this one did not answer.
+func (u *upgrade) commitAlone(ctx context.Context) error {
+	u.report.From, u.report.FromSHA256 = u.state.Active.Version.String(), u.state.Active.SHA256
+	u.step(StepCommit)
+	if err := u.record(ctx); err != nil {
+		return u.fail(StepCommit, commitExit(err), err)
+	}
+	u.done(StepCommit, "")
+	u.report.Result = ResultUpgraded
+	if u.req.Rollback {
+		u.report.Result = ResultRolledBack
+	}
+	return nil
+}
+
+func commitExit(err error) Exit {
+	if errors.Is(err, store.ErrPinned) {
+		return ExitRefused
+	}
+	return ExitFailed
 }
 
 // checkPin refuses a build that a pin rules out; nil is no pin. The way back of an operation that failed in another
@@ -145,9 +175,15 @@ func (u *upgrade) chooseFile(ctx context.Context) error {
 		}
 		return u.fail(StepResolve, ExitFailed, err)
 	}
-	if choice.To == nil && choice.Pin == nil && !u.oldRef.IsZero() && file.Version.Compare(u.oldRef.Version) < 0 && !u.req.AllowDowngrade {
-		u.build = store.Build{Plugin: s.name, Version: u.oldRef.Version, SHA256: u.oldRef.SHA256}
-		return nil // the folder holds nothing newer
+	base := u.base()
+	if choice.To == nil && choice.Pin == nil && !base.IsZero() && file.Version.Compare(base.Version) < 0 && !u.req.AllowDowngrade {
+		// The folder holds nothing newer.
+		if base != u.oldRef { // but another host has gone on
+			u.req.Adopt = true
+			return u.lookup(base)
+		}
+		u.build = store.Build{Plugin: s.name, Version: base.Version, SHA256: base.SHA256}
+		return nil
 	}
 	u.step(StepPreflight)
 	u.report.To = file.Version.String()
@@ -202,15 +238,24 @@ func (u *upgrade) stageBelow(ctx context.Context, folder string, file store.File
 	return nil
 }
 
+// base is the build that another one is newer or older than: the committed one, which this host may not run.
+func (u *upgrade) base() store.Ref {
+	if u.state.Active.IsZero() {
+		return u.oldRef
+	}
+	return u.state.Active
+}
+
 // earlyGates are the refusals that need no running candidate.
 func (u *upgrade) earlyGates() error {
 	if u.req.Rollback || u.req.Restart || u.req.Adopt {
 		return nil
 	}
-	name, to, from := u.s.name, u.build.Version, u.oldRef.Version
+	base := u.base()
+	name, to, from := u.s.name, u.build.Version, base.Version
 	// Who pins a version has allowed to go there.
 	allowed := u.req.AllowDowngrade || u.state.Pin != nil && meets(u.build.Ref(), *u.state.Pin)
-	if !u.oldRef.IsZero() && to.Compare(from) < 0 && !allowed {
+	if !base.IsZero() && to.Compare(from) < 0 && !allowed {
 		way := "add --allow-downgrade"
 		if u.build.Ref() == u.state.Previous {
 			way += ", or run sox-host rollback " + name

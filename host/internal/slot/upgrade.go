@@ -394,11 +394,7 @@ func (u *upgrade) prepare(ctx context.Context) error {
 	}
 	u.step(StepCommit)
 	if err := u.commit(ctx); err != nil {
-		exit := ExitFailed
-		if errors.Is(err, store.ErrPinned) {
-			exit = ExitRefused
-		}
-		return u.fail(StepCommit, exit, err)
+		return u.fail(StepCommit, commitExit(err), err)
 	}
 	u.done(StepCommit, "")
 	return nil
