@@ -213,17 +213,20 @@ func (h *handshake) ownID() jsonrpc.ID {
 	return stringID(fmt.Sprintf("sox-remote-%d", h.lastID))
 }
 
-// completed takes note that the server has the client's notifications/initialized.
-func (h *handshake) completed(r *relay, s *session, params json.RawMessage) {
+// complete keeps the client's notifications/initialized for the sessions to come, and returns the one in which it is still
+// to be said, which may be over. It returns nil if there was no handshake, or it has been said, or ctx ends.
+func (h *handshake) complete(ctx context.Context, params json.RawMessage) *session {
+	if !h.hold(ctx) { // a session that is being begun without it becomes the present one first
+		return nil
+	}
+	defer h.release()
 	h.mu.Lock()
-	first := h.current == s && h.initialized == nil
-	if first {
-		h.initialized = &params
+	defer h.mu.Unlock()
+	if h.params == nil || h.initialized != nil {
+		return nil
 	}
-	h.mu.Unlock()
-	if first {
-		h.attend(r, s)
-	}
+	h.initialized = &params
+	return h.current
 }
 
 // attend listens to what the server says on its own, once the handshake is complete.

@@ -24,7 +24,7 @@ func (r *relay) note(env *wire.Envelope) {
 	}
 	before, done := r.turn, make(chan struct{})
 	r.turn = done
-	// Ends within handshakeTimeout of the one before, or with the relay.
+	// Ends within handshakeTimeout of the one before, a second one for a handshake that is under way, or with the relay.
 	r.work.Go(func() {
 		defer func() {
 			close(done)
@@ -35,33 +35,64 @@ func (r *relay) note(env *wire.Envelope) {
 		if !await(r.ctx, before) {
 			return
 		}
+		if method == methodInitialized {
+			r.initialized(params)
+			return
+		}
 		s := r.handshake.present()
 		if s == nil { // without a handshake there is nobody to notify
 			return
 		}
-		sent := r.sendNote(s, &jsonrpc.Request{Method: method, Params: params})
-		if sent && method == methodInitialized {
-			r.handshake.completed(r, s, params)
-		}
+		r.sendNote(s, &jsonrpc.Request{Method: method, Params: params})
 	})
 }
 
-// sendNote sends what has no answer. It reports whether the server took it.
-func (r *relay) sendNote(s *session, m jsonrpc.Message) bool {
+// initialized passes notifications/initialized on, which the client says once, and without which many servers do nothing.
+// What comes behind it does not wait until it has arrived.
+func (r *relay) initialized(params json.RawMessage) {
+	s := r.handshake.complete(r.ctx, params)
+	if s == nil {
+		return
+	}
+	m := &jsonrpc.Request{Method: methodInitialized, Params: params}
+	var f *fault
+	if !s.isOver() {
+		f = r.sendNote(s, m)
+	}
+	// Ends when the server has it or refuses it, with the session or one in its place, or with the relay.
+	r.work.Go(func() {
+		pause := backoff{first: firstPause, most: reconnectPause}
+		for f != nil && (f.kind == away || f.kind == unknown) && pause.wait(s.ctx, f.after) {
+			f = r.deliver(s, m)
+		}
+		if s.isOver() { // the next one begins with it
+			r.revive(s)
+			return
+		}
+		r.handshake.attend(r, s)
+	})
+}
+
+// sendNote is deliver that logs a fault, but for that of a session that is over: with it is gone what the note is about.
+func (r *relay) sendNote(s *session, m jsonrpc.Message) *fault {
+	f := r.deliver(s, m)
+	if f != nil && !s.isOver() {
+		r.log.Printf("not delivered: the server at %s %s", r.config.shown(), f.why)
+	}
+	return f
+}
+
+// deliver sends what has no answer, and again if that does no harm. The session is over afterwards if the server does not
+// know it.
+func (r *relay) deliver(s *session, m jsonrpc.Message) *fault {
 	ctx, cancel := bounded(r.ctx)
 	defer cancel()
-	attempts := attempts{relay: r}
+	q, _ := m.(*jsonrpc.Request)
+	attempts := attempts{relay: r, harmless: q != nil && q.Method == methodInitialized}
 	for {
 		_, f := r.link.send(ctx, &exchange{session: s}, m)
-		switch {
-		case f == nil:
-			return true
-		case f.kind == lost: // with the session everything that it was about is gone
-			s.lose()
-			return false
-		case f.kind == unknown || !attempts.again(ctx, s, f):
-			r.log.Printf("not delivered: the server at %s %s", r.config.shown(), f.why)
-			return false
+		if f == nil || !attempts.again(ctx, s, f) || s.isOver() {
+			return f
 		}
 	}
 }

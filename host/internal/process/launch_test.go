@@ -37,28 +37,45 @@ func TestStartSocketpair(t *testing.T) {
 	})
 }
 
-func TestStartStdio(t *testing.T) {
-	inModes(t, func(t *testing.T, s *Spawner) {
-		p, log := start(t, s, Spec{Transport: Stdio}, echoChild, "stdio")
-		w, r := p.Stdio()
-		checkEcho(t, w, r)
-		if p.Conn() != nil {
-			t.Error("a stdio child has a socket")
-		}
-		log.until(t, "ready") // printed on stderr
-		// End of file on stdin; what comes after it can still be read.
-		if _, err := io.WriteString(w, "last"); err != nil {
-			t.Fatal(err)
-		}
-		_ = w.Close()
-		if rest, err := io.ReadAll(r); err != nil || string(rest) != "last" {
-			t.Errorf("read %q, %v", rest, err)
-		}
-		await(t, "exit", p.Exited())
-		if !p.Exit().Clean() {
-			t.Error(p.Exit())
+func TestStartStdio(t *testing.T) { inModes(t, checkStdio) }
+
+// Where Go's runtime keeps no file of a cgroup open, as on macOS, the guard of a stdio child has its own control socket
+// under the number of the socket that such a child does not get.
+func TestStartStdioByAGuardWithDescriptor3Free(t *testing.T) {
+	before := guardEnviron
+	t.Cleanup(func() { guardEnviron = before })
+	guardEnviron = append(slices.Clone(before), "GODEBUG=containermaxprocs=0")
+	s := NewSpawner(Options{Guard: []string{self(), bareCommand}})
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	})
+	checkStdio(t, s)
+}
+
+// checkStdio runs an echoing child over its stdin and stdout to its end.
+func checkStdio(t *testing.T, s *Spawner) {
+	t.Helper()
+	p, log := start(t, s, Spec{Transport: Stdio}, echoChild, "stdio")
+	w, r := p.Stdio()
+	checkEcho(t, w, r)
+	if p.Conn() != nil {
+		t.Error("a stdio child has a socket")
+	}
+	log.until(t, "ready") // printed on stderr
+	// End of file on stdin; what comes after it can still be read.
+	if _, err := io.WriteString(w, "last"); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	if rest, err := io.ReadAll(r); err != nil || string(rest) != "last" {
+		t.Errorf("read %q, %v", rest, err)
+	}
+	await(t, "exit", p.Exited())
+	if !p.Exit().Clean() {
+		t.Error(p.Exit())
+	}
 }
 
 // checkEcho sends a mebibyte through an echoing child.

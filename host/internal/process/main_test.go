@@ -3,6 +3,7 @@
 package process
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 // The processes that these tests start are this test binary, run again with a
@@ -21,6 +23,8 @@ import (
 const (
 	guardCommand = "__guard"
 	childCommand = "__child"
+	// bareCommand is for a guard that has to begin with descriptor 3 free.
+	bareCommand = "__bare_guard"
 )
 
 // raceEnv is for children of a test binary with the race detector: without it
@@ -81,6 +85,12 @@ func self() string {
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == guardCommand {
+		os.Exit(RunGuard(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == bareCommand {
+		if _, err := unix.FcntlInt(PluginFD, unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) {
+			os.Exit(94) // Go's runtime has taken it, and the test would show nothing
+		}
 		os.Exit(RunGuard(os.Args[2:]))
 	}
 	if len(os.Args) > 2 && os.Args[1] == childCommand {

@@ -44,7 +44,7 @@ type guard struct {
 // with a hidden command, which calls this from main and exits with the result.
 // args are for people who read ps. See the package comment for what it does.
 //
-// It is meant for a process of its own: it replaces descriptors 0 to 3, takes
+// It is meant for a process of its own: it gives descriptors 0 to 3 away, takes
 // every orphan that is born below it, reaps all children and discards signals.
 func RunGuard(args []string) int {
 	_ = args
@@ -78,7 +78,7 @@ func RunGuard(args []string) int {
 		return 1
 	}
 	g.plugin, err = first.Launch.exec()
-	releasePluginFiles()
+	releasePluginFiles(first.Launch.Socket)
 	if err != nil {
 		var errno syscall.Errno
 		if errors.As(err, &errno) {
@@ -135,9 +135,13 @@ func (l *launch) exec() (int, error) {
 // releasePluginFiles drops the guard's copies of the plugin's descriptors;
 // while it held them, nobody would read end of file when the plugin closes
 // them. The first three become the null device, so that nothing else can take
-// their numbers.
-func releasePluginFiles() {
-	_ = syscall.Close(PluginFD)
+// their numbers. Without a socket descriptor 3 was free when the guard began,
+// and is the guard's own by now: a file of Go's runtime where there is a
+// cgroup, else the control socket.
+func releasePluginFiles(socket bool) {
+	if socket {
+		_ = syscall.Close(PluginFD)
+	}
 	null, err := syscall.Open(os.DevNull, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		for fd := range 3 {

@@ -238,6 +238,11 @@ func (e *ensuring) start(ctx context.Context, lock *socket.Lock) (*Link, error) 
 		case ctx.Err() == nil: // it has ended
 			return nil, &ExitedError{Plugin: e.Key.Plugin, Exit: p.Exit(), Tail: e.Log.Tail(from)}
 		default:
+			// By now another host may have met it.
+			if !served {
+				found, _ := socket.Probe(context.WithoutCancel(ctx), e.path)
+				served = found.Serving()
+			}
 			if served {
 				return nil, context.Cause(ctx)
 			}

@@ -305,6 +305,31 @@ func TestSeed_B9_one_that_does_not_start(t *testing.T) {
 	}
 }
 
+// The host that starts the process is closed when another one has met it, and before it has looked itself.
+func TestEnsure_a_host_that_is_closed_leaves_what_another_uses(t *testing.T) {
+	p := newPlace(t)
+	o := p.options("plugin")
+	ctx, closed := context.WithCancel(t.Context())
+	defer closed()
+	var other *Link
+	o.Start = func(ctx context.Context, spec process.DetachedSpec) (*process.Detached, error) {
+		started, err := p.spawner.StartDetached(ctx, spec)
+		if err == nil {
+			other = p.ensure(p.options("plugin"))
+			closed()
+		}
+		return started, err
+	}
+	if _, outcome, err := Ensure(ctx, o); outcome != Failed || !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "killed") {
+		t.Errorf("%s, %v", outcome, err)
+	}
+	if _, err := readReady(other.Conn()); err != nil {
+		t.Fatal(err)
+	}
+	ping(t, other.Conn())
+	p.endOf(other)
+}
+
 // The end of the process is known by its connection, and by its exit where this host is the parent.
 func TestLink_end(t *testing.T) {
 	p := newPlace(t)
