@@ -426,6 +426,7 @@ func following(req UpgradeRequest) UpgradeRequest {
 		AllowDowngrade: req.AllowDowngrade,
 		AllowBreaking:  req.AllowBreaking,
 		DrainTimeoutMS: req.DrainTimeoutMS,
+		SettleMS:       req.SettleMS,
 		TimeoutMS:      req.TimeoutMS,
 	}
 }

@@ -229,6 +229,18 @@ func TestRollOthersAdoptWhatTheOldestCommitted(t *testing.T) {
 	}
 }
 
+// Whatever bounds the first host's part bounds that of the others.
+func TestFollowersAreAskedForTheSame(t *testing.T) {
+	asked := UpgradeRequest{
+		Plugin: "notes", To: after, AllowDowngrade: true, AllowBreaking: true, DrainTimeoutMS: 5, SettleMS: -1, TimeoutMS: 7,
+	}
+	want := asked
+	want.To, want.Adopt = "", true
+	if got := following(asked); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 func TestRollStopsAtACanaryThatFails(t *testing.T) {
 	w := newWorld(3, "notes")
 	w.hosts[0].fail["notes upgrade"] = failedAt("it hangs", ExitDeadline)
