@@ -34,6 +34,7 @@ type world struct {
 type fakeHost struct {
 	world  *world
 	pid    int
+	path   string            // of its socket
 	runs   map[string]string // version by plugin
 	silent bool
 	newest string
@@ -165,7 +166,7 @@ func (w *world) roller(o RollOptions) *roller {
 		remotes: func(context.Context) ([]target, error) {
 			var targets []target
 			for _, h := range w.hosts {
-				target := target{pid: h.pid, host: h}
+				target := target{pid: h.pid, path: h.path, host: h}
 				if h.silent {
 					target.err = ErrUnresponsive
 				}
@@ -587,7 +588,7 @@ func TestRollUndoesThoughTheUserGaveUp(t *testing.T) {
 // begins adds one more host to the world, on the build before, when the first one is asked. It is called by Progress.
 func (w *world) begins() *fakeHost {
 	late := newWorld(1, slices.Collect(maps.Keys(w.committed))...).hosts[0]
-	late.world, late.pid = w, 200
+	late.world, late.pid, late.path = w, 200, "late"
 	w.hosts = append(w.hosts, late)
 	return late
 }
@@ -607,9 +608,10 @@ func TestRollReachesAHostThatBegins(t *testing.T) {
 			1, func(h *fakeHost) { h.fail["notes adopt"] = failedAt("broken", ExitFailed) },
 			ExitFailed, "100:went-back 200:failed", "1.2.0 1.2.0 1.2.0",
 		},
-		"and does not answer": {1, func(h *fakeHost) { h.silent = true }, ExitPartial, "100:done 200:unresponsive", "1.3.0 1.3.0 1.2.0"},
-		"and serves nothing":  {1, func(h *fakeHost) { delete(h.runs, "notes") }, ExitDone, "100:done", "1.3.0 1.3.0 "},
-		"without a host":      {0, func(*fakeHost) {}, ExitDone, "200:done", "1.3.0 1.3.0"},
+		"and does not answer":  {1, func(h *fakeHost) { h.silent = true }, ExitPartial, "100:done 200:unresponsive", "1.3.0 1.3.0 1.2.0"},
+		"in another container": {1, func(h *fakeHost) { h.pid = 100 }, ExitDone, "100:done 100:done", "1.3.0 1.3.0 1.3.0"},
+		"and serves nothing":   {1, func(h *fakeHost) { delete(h.runs, "notes") }, ExitDone, "100:done", "1.3.0 1.3.0 "},
+		"without a host":       {0, func(*fakeHost) {}, ExitDone, "200:done", "1.3.0 1.3.0"},
 		"without a host, and cannot follow": {
 			0, func(h *fakeHost) { h.fail["notes adopt"] = failedAt("broken", ExitFailed) },
 			ExitPartial, "200:failed", "1.3.0 1.2.0",

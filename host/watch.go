@@ -29,6 +29,17 @@ func (h *Host) watch(ctx context.Context) {
 		return
 	}
 	defer func() { _ = w.Close() }()
+	h.follow(ctx, w, w.Events, w.Errors)
+}
+
+// watches is the part of a fsnotify.Watcher that says what is watched.
+type watches interface {
+	Add(dir string) error
+	Remove(dir string) error
+}
+
+// follow is watch with a watcher and its channels.
+func (h *Host) follow(ctx context.Context, w watches, events <-chan fsnotify.Event, lost <-chan error) {
 	failed := w.Add(h.cfg.PluginsDir)
 	watched := failed == nil
 	h.scan(store.Scan) // what was dropped before the watch began
@@ -49,7 +60,7 @@ func (h *Host) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case event, ok := <-w.Events: // of any kind: a chmod +x makes a plugin ready
+		case event, ok := <-events: // of any kind: a chmod +x makes a plugin ready
 			if !ok {
 				return
 			}
@@ -57,7 +68,7 @@ func (h *Host) watch(ctx context.Context) {
 				watched = false // the watch went with the folder, and another one may have its name already
 			}
 			quiet.Reset(watchDelay)
-		case err, ok := <-w.Errors:
+		case err, ok := <-lost:
 			if !ok {
 				return
 			}
@@ -91,7 +102,7 @@ func (h *Host) restless() bool {
 }
 
 // lookAgain looks at the folder without an event, and says whether it is watched now, and whether it can be read again.
-func (h *Host) lookAgain(w *fsnotify.Watcher, watched bool) (now, mended bool) {
+func (h *Host) lookAgain(w watches, watched bool) (now, mended bool) {
 	h.mu.Lock()
 	unread := h.unread
 	h.mu.Unlock()

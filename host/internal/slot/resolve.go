@@ -55,7 +55,7 @@ func (u *upgrade) resolve(ctx context.Context) (err error) {
 
 	// A plugin that does not run has nothing to be swapped; its next start picks this build anyway.
 	same := u.build.Ref() == u.oldRef && !u.req.Restart
-	if same && (u.req.Adopt || u.state.Active == u.oldRef || u.state.Active.IsZero()) {
+	if same && (u.state.Active == u.oldRef || u.state.Active.IsZero()) {
 		u.report.Result = ResultUnchanged
 		return nil
 	}
