@@ -80,7 +80,8 @@
 //
 // # Start
 //
-// A plugin that uses this package is ready, from its exec on, in about 1.0 times the time of a Go program that writes
-// one frame, as the README has measured. Whatever main and the initialisation of packages do before [Main] is added to that, at each start, each upgrade
-// and each restart after a crash: open databases and files in the first call that needs them.
+// A plugin that uses this package is ready, from its exec on, in about 1.1 times the time of a Go program that writes
+// one frame, as the README has measured. Whatever main and the initialisation of packages do before [Main] is added to
+// that, at each start, each upgrade and each restart after a crash: open databases and files in the first call that
+// needs them.
 package sdk
