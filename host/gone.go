@@ -16,13 +16,20 @@ func (h *Host) unfiledLocked(names []string) []*slot.Slot {
 	return slices.DeleteFunc(h.orderedLocked(), func(s *slot.Slot) bool { return slices.Contains(names, s.Name()) })
 }
 
-// gone returns those of the slots that have nothing left to run. One that the settings require stays: its absence is
-// what clients have to be told.
-func (h *Host) gone(unfiled []*slot.Slot) []*slot.Slot {
-	return slices.DeleteFunc(slices.Clone(unfiled), func(s *slot.Slot) bool {
-		settings, err := store.LoadSettings(h.cfg.PluginsDir, s.Name())
-		return err == nil && settings.Required || !s.Gone()
-	})
+// gone returns those of the slots that have nothing left to run, and whether others will have nothing once their processes
+// have ended. One that the settings require stays: its absence is what clients have to be told.
+func (h *Host) gone(unfiled []*slot.Slot) (gone []*slot.Slot, others bool) {
+	for _, s := range unfiled {
+		if settings, err := store.LoadSettings(h.cfg.PluginsDir, s.Name()); err == nil && settings.Required {
+			continue
+		}
+		now, soon := s.Gone()
+		if now {
+			gone = append(gone, s)
+		}
+		others = others || soon
+	}
+	return gone, others
 }
 
 // dismiss ends slots that no client and no command can reach any more.

@@ -79,6 +79,9 @@ func TestPluginWithoutFileStays(t *testing.T) {
 			if h.slot("gone") == nil || len(h.gw.Slots()) != 1 {
 				t.Error("it was taken out")
 			}
+			if h.passing {
+				t.Error("the folder is looked at again and again for what stays")
+			}
 			h.closeSlots(context.Background())
 		})
 	}

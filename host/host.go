@@ -64,7 +64,7 @@ type Host struct {
 	launches map[string]*launcher  // by plugin
 	order    map[string]int        // from the settings
 	problems []string              // files of the folder that are no plugins
-	unfiled  bool                  // some slot has no file in the folder
+	passing  bool                  // some slot has nothing left but what runs: its end is no event of the folder
 	unread   bool                  // the folder could not be read
 	looking  bool                  // builds are looked at and not served: set before use
 	closing  bool                  // no slot is made any more
@@ -304,8 +304,8 @@ func (h *Host) pause(d time.Duration) bool {
 	}
 }
 
-// scan makes a slot for every plugin of the folder that has none yet, and takes out those that are gone. look is how the folder is listed: by names
-// alone when a client waits for its first answer, by a look at each file as soon as there is time.
+// scan makes a slot for every plugin of the folder that has none yet, and takes out those that are gone. look is how the
+// folder is listed: by names alone when a client waits for its first answer, by a look at each file as soon as there is time.
 func (h *Host) scan(look func(dir string) (store.Listing, error)) store.Listing {
 	h.scanning.Lock()
 	defer h.scanning.Unlock()
@@ -333,8 +333,9 @@ func (h *Host) scan(look func(dir string) (store.Listing, error)) store.Listing 
 	unfiled := h.unfiledLocked(names)
 	h.mu.Unlock()
 	var gone []*slot.Slot
+	passing := false
 	if err == nil { // else it is not known what is in the folder
-		gone = h.gone(unfiled)
+		gone, passing = h.gone(unfiled)
 	}
 	made := make([]*slot.Slot, len(missing))
 	orders := make([]int, len(missing))
@@ -344,7 +345,7 @@ func (h *Host) scan(look func(dir string) (store.Listing, error)) store.Listing 
 
 	h.mu.Lock()
 	h.problems, h.unread = problems, err != nil
-	h.unfiled = len(unfiled) > len(gone)
+	h.passing = passing
 	closing := h.closing
 	if closing {
 		gone = nil // closeSlots has them

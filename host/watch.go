@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -14,8 +15,8 @@ import (
 const watchDelay = 600 * time.Millisecond
 
 // againDelay is how soon the folder is looked at again where no event will tell: while it cannot be read or watched, and
-// while it has no file of a plugin that the host still has, whose process may end. 5 s, which a person waits for; a look
-// reads the folder once.
+// while a plugin that runs has neither a file in it nor a build in the store. 5 s, which a person waits for; a look reads the
+// folder once. It is also the longest pause between two tries of a busy plugin.
 const againDelay = 5 * time.Second
 
 // watch follows the plugins folder until ctx ends: new plugins get a slot, broken ones another try, those of which
@@ -53,6 +54,13 @@ func (h *Host) follow(ctx context.Context, w watches, events <-chan fsnotify.Eve
 	defer quiet.Stop()
 	defer busy.Stop()
 	defer again.Stop()
+	var waiting []string // busy plugins, to be tried again after pause
+	pause := watchDelay
+	retry := func(names []string) {
+		if waiting = names; len(waiting) > 0 {
+			busy.Reset(pause)
+		}
+	}
 	for {
 		if again.Stop(); !watched || h.restless() {
 			again.Reset(againDelay)
@@ -78,17 +86,16 @@ func (h *Host) follow(ctx context.Context, w watches, events <-chan fsnotify.Eve
 			if !watched {
 				watched, _ = h.lookAgain(w, watched)
 			}
-			if h.folderChanged(ctx) {
-				busy.Reset(watchDelay)
-			}
+			pause = watchDelay
+			retry(h.folderChanged(ctx))
 		case <-busy.C:
-			if h.upgradeNewer(ctx) {
-				busy.Reset(watchDelay)
-			}
+			pause = min(2*pause, againDelay)
+			retry(h.upgradeNewer(ctx, func(name string) bool { return slices.Contains(waiting, name) }))
 		case <-again.C:
 			var mended bool
-			if watched, mended = h.lookAgain(w, watched); mended && h.folderChanged(ctx) {
-				busy.Reset(watchDelay)
+			if watched, mended = h.lookAgain(w, watched); mended {
+				pause = watchDelay
+				retry(h.folderChanged(ctx))
 			}
 		}
 	}
@@ -98,7 +105,7 @@ func (h *Host) follow(ctx context.Context, w watches, events <-chan fsnotify.Eve
 func (h *Host) restless() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.unread || h.unfiled
+	return h.unread || h.passing
 }
 
 // lookAgain looks at the folder without an event, and says whether it is watched now, and whether it can be read again.
@@ -136,8 +143,8 @@ func (h *Host) reconfigure() {
 	}
 }
 
-// folderChanged acts on the folder's present content. It reports that a plugin was busy, see upgradeNewer.
-func (h *Host) folderChanged(ctx context.Context) (busy bool) {
+// folderChanged acts on the folder's present content, and returns the busy plugins, see upgradeNewer.
+func (h *Host) folderChanged(ctx context.Context) (busy []string) {
 	h.reconfigure()
 	h.scan(store.Scan)
 	h.mu.Lock()
@@ -146,29 +153,34 @@ func (h *Host) folderChanged(ctx context.Context) (busy bool) {
 	for _, s := range slots {
 		s.Retry()
 	}
-	return h.upgradeNewer(ctx)
+	return h.upgradeNewer(ctx, func(string) bool { return true })
 }
 
-// upgradeNewer upgrades to what is newer in the folder, with WatchAll. It reports that a plugin was busy and has to be seen
-// to again: all hosts that watch a folder move at the same moment, and one at a time may upgrade a plugin.
-func (h *Host) upgradeNewer(ctx context.Context) (busy bool) {
+// upgradeNewer upgrades the wanted plugins to what is newer in the folder, with WatchAll. It returns those that were busy and
+// have to be seen to again: all hosts that watch a folder move at the same moment, and one at a time may upgrade a plugin.
+func (h *Host) upgradeNewer(ctx context.Context, wanted func(name string) bool) (busy []string) {
 	if h.cfg.Watch != WatchAll {
-		return false
+		return nil
 	}
 	h.mu.Lock()
 	slots := h.orderedLocked()
 	h.mu.Unlock()
 	listing, err := store.Scan(h.cfg.PluginsDir)
 	if err != nil {
-		return false
+		return nil
 	}
 	for _, s := range slots {
+		if !wanted(s.Name()) {
+			continue
+		}
 		best := listing.Candidates(s.Name())
 		if len(best) == 0 || best[0].Version.String() == s.Version() || h.cfg.Attach[s.Name()] != "" {
 			continue
 		}
 		report := h.Upgrade(ctx, UpgradeRequest{Plugin: s.Name()}, nil)
-		busy = busy || report.Exit == ExitBusy
+		if report.Exit == ExitBusy {
+			busy = append(busy, s.Name())
+		}
 		if changed(report) {
 			prune(ctx, h.home.Dir())
 		}

@@ -223,12 +223,18 @@ func TestTheEndOfTheFolderIsAnEvent(t *testing.T) {
 			if err := errors.Join(os.Mkdir(dir, 0o700), w.Add(dir), end(dir)); err != nil {
 				t.Fatal(err)
 			}
-			for event := range w.Events { // others may come first
-				if event.Name == dir && event.Has(fsnotify.Remove|fsnotify.Rename) {
-					return
+			for giveUp := time.After(time.Minute); ; {
+				select {
+				case event := <-w.Events: // others may come first
+					if event.Name == dir && event.Has(fsnotify.Remove|fsnotify.Rename) {
+						return
+					}
+				case err := <-w.Errors:
+					t.Error(err)
+				case <-giveUp:
+					t.Fatal("no such event")
 				}
 			}
-			t.Error("no more events")
 		})
 	}
 }
@@ -238,7 +244,14 @@ func TestTheEndOfTheFolderIsAnEvent(t *testing.T) {
 func TestWatchTriesABusyPluginAgain(t *testing.T) {
 	beside(t, WatchAll, func(h *Host, _ *fakeWatches, logged *text, event func(string, fsnotify.Op)) {
 		dir := h.cfg.PluginsDir
-		tries := func() int { return strings.Count(logged.String(), "upgrade by watching the folder: plugin=notes") }
+		of := func(plugin string) int {
+			return strings.Count(logged.String(), "upgrade by watching the folder: plugin="+plugin)
+		}
+		tries := func() int { return of("notes") }
+		dropFile(t, dir, "other_v1.0.0") // which cannot be upgraded to, however often it is tried
+		if err := os.WriteFile(filepath.Join(dir, "other.json"), []byte(`{"constraint":"< 1"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		unlock, err := h.state.Lock(t.Context(), "notes") // another host is at it
 		if err != nil {
 			t.Fatal(err)
@@ -255,7 +268,7 @@ func TestWatchTriesABusyPluginAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := range 3 {
-			time.Sleep(watchDelay)
+			time.Sleep(watchDelay << n) // each pause is twice the one before
 			synctest.Wait()
 			if tries() != n+2 {
 				t.Fatalf("%d tries, want %d: %s", tries(), n+2, logged)
@@ -272,6 +285,9 @@ func TestWatchTriesABusyPluginAgain(t *testing.T) {
 		synctest.Wait()
 		if tries() != 4 {
 			t.Errorf("%d tries, want no more than 4", tries())
+		}
+		if of("other") != 1 {
+			t.Errorf("another plugin was tried %d times", of("other"))
 		}
 	})
 }

@@ -95,7 +95,11 @@ func TestInitializedGoesBeforeWhatFollows(t *testing.T) {
 				client.greet()
 				expect(t, "answer", client.call("2", "ping", ""), `"result":{}`)
 				seen := n.seen()
-				before := seen[:slices.Index(seen, "POST ping")]
+				at := slices.Index(seen, "POST ping")
+				if at < 0 {
+					t.Fatalf("no ping among %q", seen)
+				}
+				before := seen[:at]
 				told := 0
 				for _, what := range before {
 					if what == "POST notifications/initialized" {

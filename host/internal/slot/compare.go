@@ -3,6 +3,7 @@ package slot
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/sox-host/sox-host/plugin/schema"
 )
@@ -139,6 +140,11 @@ func (u *upgrade) lookBack(ctx context.Context) {
 	}
 	if len(profiles) == 0 {
 		return
+	}
+	if end, ok := ctx.Deadline(); ok { // the rest is the candidate's
+		third, cancel := context.WithTimeout(ctx, time.Until(end)/3)
+		defer cancel()
+		ctx = third
 	}
 	ctx, cancel := s.startContext(ctx)
 	defer cancel()

@@ -27,18 +27,18 @@ func TestGoneOnceItCannotStart(t *testing.T) {
 		e.open(Settings{})
 		e.slot.Want(e.session())
 		synctest.Wait()
-		if e.slot.Gone() {
+		if now, _ := e.slot.Gone(); now {
 			t.Error("gone before its process is there")
 		}
 		close(launch)
 		synctest.Wait()
-		if e.slot.Gone() {
+		if now, _ := e.slot.Gone(); now {
 			t.Error("gone while it starts")
 		}
 		e.deleteFile("1.0.0")
 		time.Sleep(time.Minute) // virtual time
 		synctest.Wait()
-		if !e.slot.Gone() {
+		if now, _ := e.slot.Gone(); !now {
 			t.Errorf("not gone: %+v", e.slot.Status())
 		}
 	})
@@ -50,7 +50,7 @@ func TestGoneIsNotWhatCanRun(t *testing.T) {
 		e.open(Settings{})
 		p := e.up(e.session())
 		e.deleteFile("1.0.0")
-		if e.slot.Gone() {
+		if now, _ := e.slot.Gone(); now {
 			t.Error("gone with its build in the store")
 		}
 		_, err := e.state.Update(context.Background(), name, func(s *store.PluginState) error {
@@ -60,13 +60,13 @@ func TestGoneIsNotWhatCanRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.slot.Gone() {
+		if now, _ := e.slot.Gone(); now {
 			t.Error("gone while it runs")
 		}
 		p.kill()
 		time.Sleep(time.Minute) // virtual time
 		synctest.Wait()
-		if !e.slot.Gone() {
+		if now, _ := e.slot.Gone(); !now {
 			t.Errorf("not gone: %+v", e.slot.Status())
 		}
 	})

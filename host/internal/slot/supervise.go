@@ -39,8 +39,8 @@ func jitter(d time.Duration) time.Duration {
 // failedLocked records that a generation failed, or could not be started, plans the next attempt, and returns
 // the requests that this is too late for. wait is the time until that attempt.
 //
-// An open breaker fails what would have to wait longer than it may, unless an upgrade is about to bring another build. Without jitter for the probe: it is far
-// enough away.
+// An open breaker fails what would have to wait longer than it may, unless an upgrade is about to bring another build.
+// Without jitter for the probe: it is far enough away.
 func (s *Slot) failedLocked() (failed failures, wait time.Duration) {
 	if s.cfg.Attached {
 		return nil, s.redialLocked()

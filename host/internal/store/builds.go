@@ -76,6 +76,27 @@ func notStaged(plugin string, ref Ref, err error) error {
 // still in the plugins folder. The bytes are checked. ErrNotStaged means that it
 // is not there.
 func (h *Home) Lookup(plugin string, ref Ref) (Build, error) {
+	b, file, err := h.find(plugin, ref)
+	if err != nil {
+		return Build{}, err
+	}
+	return h.load(b, file)
+}
+
+// Holds reports whether a build lies in the store, without reading it. An error says that it cannot be known.
+func (h *Home) Holds(plugin string, ref Ref) (bool, error) {
+	_, file, err := h.find(plugin, ref)
+	switch {
+	case errors.Is(err, ErrNotStaged):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, file.Close()
+}
+
+// find opens a build of the store, of whichever kind it is.
+func (h *Home) find(plugin string, ref Ref) (Build, *os.File, error) {
 	for _, kind := range []Kind{Binary, Manifest} {
 		b := Build{Plugin: plugin, Version: ref.Version, SHA256: ref.SHA256, Kind: kind}
 		f := File{Name: plugin, Version: ref.Version, Kind: kind}
@@ -87,12 +108,9 @@ func (h *Home) Lookup(plugin string, ref Ref) (Build, error) {
 		if errors.Is(err, ErrNotStaged) {
 			continue
 		}
-		if err != nil {
-			return Build{}, err
-		}
-		return h.load(b, file)
+		return b, file, err
 	}
-	return Build{}, notStaged(plugin, ref, fs.ErrNotExist)
+	return Build{}, nil, notStaged(plugin, ref, fs.ErrNotExist)
 }
 
 func (h *Home) load(b Build, file *os.File) (Build, error) {

@@ -118,7 +118,7 @@ func Main(m *testing.M) {
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
 	if !chosen {
-		n := parallel * runtime.NumCPU()
+		n := min(parallel*runtime.NumCPU(), mostParallel)
 		if raceEnabled {
 			n /= 2
 		}
@@ -133,6 +133,10 @@ func Main(m *testing.M) {
 // such as watching a new version for two seconds. With the race detector in the programs it is half of that, or plugins would not come up within the
 // 10 s that a host gives them.
 const parallel = 4
+
+// mostParallel bounds that where there are many processors: each test has some watchers of folders, of which systems allow
+// a user 128 or so.
+const mostParallel = 32
 
 func run(m *testing.M) int {
 	if runtime.GOOS == "windows" {
