@@ -135,7 +135,7 @@ soak-mutants: ## builds that break a promise on purpose: the soak has to catch e
 .PHONY: reliability
 reliability: ## the tests that kill, crash and restart, a hundred times each; Linux
 	$(GO) test -timeout 15m -run thundering ./host/internal/shared -rounds 100
-	$(GO) test -timeout 60m -run 'Killed|Frozen|Frame|Reads|WhereItWas|LongDay|RestartLoop|Death|QueueAndGiveUp|RollsUnderLoad' $(FLAGS) ./integration -reliability.rounds 100 -reliability.timed
+	$(GO) test -timeout 60m -run 'Killed|Frozen|LeavesInTime|NullInput|Frame|Reads|WhereItWas|LongDay|RestartLoop|Death|QueueAndGiveUp|RollsUnderLoad' $(FLAGS) ./integration -reliability.rounds 100 -reliability.timed
 
 .PHONY: cover
 cover: ## test coverage of each package, and cover.out for go tool cover -html
